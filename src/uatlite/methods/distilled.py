@@ -56,19 +56,19 @@ class _Features:
     """whether the teacher runs where the read-out is poor; otherwise the plain pass does, without variances"""
 
 
-def _read_and(representations: Floats | None, of_logits: Floats) -> Floats:
-    return of_logits if representations is None else np.concatenate([representations, of_logits], axis=1)
+def _read_and(of_logits: Callable[[Floats], Floats]) -> Callable[[PassLogits], Floats]:
+    """(rows, features) of a plain pass: what the head reads, and something of the logits."""
+
+    def features(passes: PassLogits) -> Floats:
+        read, logits = passes.representations, of_logits(passes.mean_logits)
+        return logits if read is None else np.concatenate([read, logits], axis=1)
+
+    return features
 
 
-def features_of(passes: PassLogits) -> Floats:
-    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy."""
-    return _read_and(passes.representations, logit_features(passes.mean_logits))
-
-
-def label_features_of(passes: PassLogits) -> Floats:
-    """(rows, features) of a plain pass of many labels: what the head reads, every logit, the highest of them."""
-    logits = passes.mean_logits
-    return _read_and(passes.representations, np.concatenate([logits, -np.sort(-logits, axis=1)[:, :TOP]], axis=1))
+features_of = _read_and(logit_features)
+label_features_of = _read_and(lambda z: np.concatenate([z, -np.sort(-z, axis=1)[:, :TOP]], axis=1))
+"""Of many labels: every logit, and the highest of them."""
 
 
 def _margin_variance(passes: PassLogits) -> Floats:

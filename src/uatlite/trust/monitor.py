@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike
 
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.trust.scope import Scope
-from uatlite.trust.shift import ShiftReference
-from uatlite.values import Floats, Integers, check_scores, check_share
+from uatlite.trust.shift import ShiftReference, check_pair
+from uatlite.values import Floats, Integers, check_share
 
 
 class Bet(NamedTuple):
@@ -191,10 +191,8 @@ class EvidencePath:
     @property
     def log_martingale(self) -> Floats:
         """(rows,): log M after each row."""
-        times = self.begin.rows + 1 + np.arange(len(self.found))
-        return (
-            np.logaddexp(log_waiting(times), np.logaddexp.reduce(self.capital, axis=1)) if len(times) else np.zeros(0)
-        )
+        times = self.begin.rows + 1 + np.arange(len(self.found), dtype=np.float64)
+        return np.asarray(np.logaddexp(log_waiting(times), np.logaddexp.reduce(self.capital, axis=1)))
 
     def at(self, row: int) -> Wealth:
         """The evidence after the row of this number."""
@@ -277,15 +275,12 @@ class Reference:
 
     def found(self, scores: ArrayLike, scope: ArrayLike | None) -> dict[str, Integers]:
         """The cell of each new row in each stream, by scores and p-values of scope: (rows,) each."""
-        given = check_scores(scores)
+        given, p = check_pair(scores, scope)
         found = {SCORE: self.cells[SCORE].cell(np.searchsorted(self.scores, given, side="left"))}
         if SCOPE not in self.cells:
             return found
-        if scope is None:
+        if p is None:
             raise InputError("the classifier knows its scope; give the p-values of scope of the new rows too.")
-        p = check_scores(scope)
-        if len(p) != len(given):
-            raise InputError(f"{len(given)} scores came with {len(p)} p-values of scope; give both for all rows.")
         rows = self.cells[SCOPE].rows
         places = p * (rows + 1) - 1
         whole = np.round(places)
@@ -362,21 +357,15 @@ class Monitor:
         new = len(found[SCORE])
         if not new:
             return self, np.zeros(0)
-        paths = {
-            name: evidence.after(
-                reference.cells[name],
-                found[name],
-                uniforms((self.seed, 2 * self.epoch + STREAMS.index(name)), evidence.rows, new),
-            )
-            for name, evidence in self.evidence.items()
-        }
+        paths = {}
+        for name, evidence in self.evidence.items():
+            numbers = uniforms((self.seed, 2 * self.epoch + STREAMS.index(name)), evidence.rows, new)
+            paths[name] = evidence.after(reference.cells[name], found[name], numbers)
         logs = np.logaddexp.reduce([path.log_martingale for path in paths.values()], axis=0) - np.log(len(paths))
-        alarm = self.alarm
-        over = np.flatnonzero(logs >= -np.log(self.bound))
+        alarm, over = self.alarm, np.flatnonzero(logs >= -np.log(self.bound))
         if alarm is None and len(over):
             row = int(over[0])
-            at = {name: path.at(row) for name, path in paths.items()}
-            alarm = _alarm(at, self.rows + row + 1, float(logs[row]))
+            alarm = _alarm({name: path.at(row) for name, path in paths.items()}, self.rows + row + 1, float(logs[row]))
         return replace(self, evidence={name: path.end for name, path in paths.items()}, alarm=alarm), logs
 
     def acknowledged(self, reference: Reference, *, fresh: bool = False) -> "Monitor":

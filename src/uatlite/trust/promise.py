@@ -125,9 +125,8 @@ class Labelled:
 
     def abstaining(self, on: Marks) -> "Labelled":
         """Texts of one answer each, of which those that are abstained on, (texts,), come last."""
-        return replace(
-            self, scores={name: np.where(on, s.min(initial=np.inf) - 1, s) for name, s in self.scores.items()}
-        )
+        scores = {name: np.where(on, s.min(initial=np.inf) - 1, s) for name, s in self.scores.items()}
+        return replace(self, scores=scores)
 
     def floor(self, score: str) -> float:
         """The score of an answer of the least probability; an answer must be above it."""
@@ -179,10 +178,7 @@ def decide(
     """
     everything = np.ones(rows.size, dtype=np.bool_)
     inside = everything if inside is None else inside
-    listed = None
-    if menu and inside.sum() >= _FEWEST_TEXTS:
-        with suppress(CalibrationError):  # too few answers, or all alike
-            listed = _menu(rows.of(inside), replace(wanted, kind=None, score=next(iter(rows.scores))), reference)
+    listed = _menu(rows.of(inside), wanted, reference) if menu and inside.sum() >= _FEWEST_TEXTS else None
     if wanted.kind is None:
         return Decision(None, listed)
     if wanted.kind == "recall" and fitting is None and reference is None:
@@ -196,11 +192,15 @@ def decide(
     return Decision(_TARGETS[wanted.kind](deciding, wanted, reference), listed)
 
 
-def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu:
-    if rows.text is not None:
-        return texts_planner(rows, wanted, reference).menu(rows.finished, "texts")
-    planner = rows_planner(rows, wanted, reference)
-    return replace(planner.menu(), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
+def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu | None:
+    """The menu by the first score; None where the answers are too few, or all alike."""
+    wanted = replace(wanted, kind=None, score=next(iter(rows.scores)))
+    with suppress(CalibrationError):
+        if rows.text is not None:
+            return texts_planner(rows, wanted, reference).menu(rows.finished, "texts")
+        planner = rows_planner(rows, wanted, reference)
+        return replace(planner.menu(), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
+    return None
 
 
 def risk_curve(scores: Floats, wrong: Marks, confidence: float) -> RiskCurve:

@@ -101,10 +101,7 @@ class ShiftReference:
         Two tests: Kolmogorov–Smirnov on the scores; Mann–Whitney, two-sided, on the p-values against those of the
         calibration rows, which are evenly spaced: rows too strange count, and so do rows too usual (one text, say).
         """
-        new = check_scores(scores)
-        inside = None if scope is None else check_scores(scope)
-        if inside is not None and len(inside) != len(new):
-            raise InputError(f"{len(new)} scores came with {len(inside)} p-values of scope; give both for all rows.")
+        new, inside = check_pair(scores, scope)
         if len(new) < CHECKED_ROWS:
             return self.unchecked(len(new))
         score_p = score_test(new, self.scores)
@@ -129,6 +126,14 @@ class ShiftReference:
     def unchecked(self, rows: int) -> ShiftReport:
         """The report on rows that are too few to tell."""
         return ShiftReport(rows, None, None, self.false_alarm, None)
+
+
+def check_pair(scores: ArrayLike, scope: ArrayLike | None) -> tuple[Floats, Floats | None]:
+    """The scores and the p-values of scope of the same rows, (rows,) each."""
+    s, p = check_scores(scores), None if scope is None else check_scores(scope)
+    if p is not None and len(p) != len(s):
+        raise InputError(f"{len(s)} scores came with {len(p)} p-values of scope; give both for all rows.")
+    return s, p
 
 
 def summarise(
