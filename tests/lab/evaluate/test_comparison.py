@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 
 from reference import compare, made_score
 from uatlite.lab.evaluate.comparison import (
+    DERIVATIONS,
     Measurement,
     ResampledRows,
     Sampled,
     Score,
     combine,
     counts_of,
-    difference,
-    mean,
     measured,
     over_seeds,
-    reduction,
     relation,
 )
 from uatlite.lab.evaluate.results import COSTS, Verdict, verdict_metric, verdict_of
@@ -151,7 +149,7 @@ def test_numbers_on_the_same_rows_are_paired() -> None:
     """Two statistics that differ by a constant on every row differ by it on every resample."""
     values = np.random.default_rng(0).normal(size=50)
     one, other = (over([mean_of(v)], 50, "rows", 30) for v in (values, values + 1))
-    apart = combine([other, one], difference, linear=True)
+    apart = combine([other, one], np.subtract, linear=True)
     assert apart.mean == pytest.approx(1)
     assert apart.drawn == pytest.approx(np.ones((1, 30)))
     assert one.drawn is not None
@@ -160,16 +158,16 @@ def test_numbers_on_the_same_rows_are_paired() -> None:
 
 def test_seeds_are_combined_one_by_one_or_by_their_means() -> None:
     two, one = Measurement((0.1, 0.3)), Measurement((0.5,))
-    assert combine([two, Measurement((0.2, 0.2))], difference, linear=True).values == pytest.approx((-0.1, 0.1))
-    assert combine([two, one], mean, linear=True).values == pytest.approx((0.35,))
-    assert combine([one, two], reduction, linear=False).values == pytest.approx((0.6,))
+    assert combine([two, Measurement((0.2, 0.2))], np.subtract, linear=True).values == pytest.approx((-0.1, 0.1))
+    assert combine([two, one], DERIVATIONS["mean"][0], linear=True).values == pytest.approx((0.35,))
+    assert combine([one, two], DERIVATIONS["reduction"][0], linear=False).values == pytest.approx((0.6,))
 
 
 def test_a_biased_statistic_has_its_interval_about_the_truth() -> None:
     """The mean of two pivotal numbers is pivotal and stays above the lowest value of its parts."""
     drawn = np.linspace(0.2, 0.4, 101)
     part = Measurement((0.1,), drawn=drawn[None], truth=0.15, lowest=0.0)
-    found = combine([part, part], mean, linear=True).interval()
+    found = combine([part, part], DERIVATIONS["mean"][0], linear=True).interval()
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.0, 0.25 - 0.205))
 

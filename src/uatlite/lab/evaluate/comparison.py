@@ -16,13 +16,14 @@ import math
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Literal, TypeVar
 
 import numpy as np
 
 from uatlite.metrics.intervals import Better, Estimate, Interval, Resampling, draw_counts, interval_of
-from uatlite.metrics.rows import Statistic, at_once
+from uatlite.metrics.rows import at_once
 from uatlite.values import Floats
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -106,11 +107,9 @@ class Measurement:
         if resampled is None:
             return None
 
-        def constant(value: float) -> Statistic:
-            return lambda counts: np.full(len(counts), value)
-
-        truth = None if self.truth is None else constant(self.truth)
-        interval = interval_of(Estimate(constant(self.mean), truth, self.lowest), resampled, 1, self.how.confidence)
+        statistic = partial(_constant, self.mean)
+        truth = None if self.truth is None else partial(_constant, self.truth)
+        interval = interval_of(Estimate(statistic, truth, self.lowest), resampled, 1, self.how.confidence)
         return replace(interval, low=max(interval.low, self.lowest))  # the factor for few seeds may overshoot
 
     def interval_or_point(self) -> Interval:
@@ -123,7 +122,11 @@ class Measurement:
             moved = None if self.drawn is None else np.full_like(self.drawn, other)
             truth = None if self.truth is None else float(other)
             other = replace(self, values=(float(other),) * len(self.values), drawn=moved, truth=truth)
-        return combine([self, other], difference, linear=True)
+        return combine([self, other], np.subtract, linear=True)
+
+
+def _constant(value: float, counts: Floats) -> Floats:
+    return np.full(len(counts), value)
 
 
 def over_seeds(drawn: Floats) -> Floats:
@@ -200,30 +203,12 @@ def mean(*parts: Floats) -> Floats:
     return np.asarray(np.mean(parts, axis=0))
 
 
-def difference(first: Floats, second: Floats) -> Floats:
-    return np.asarray(first - second)
-
-
-def reduction(before: Floats, after: Floats) -> Floats:
-    """The relative decrease from the first to the second."""
-    return np.asarray(1 - after / before)
-
-
-def _ratio(first: Floats, second: Floats) -> Floats:
-    return np.asarray(first / second)
-
-
-def _spread(*parts: Floats) -> Floats:
-    """The largest minus the smallest."""
-    return np.asarray(np.max(parts, axis=0) - np.min(parts, axis=0))
-
-
 DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "mean": (mean, True),
-    "difference": (difference, True),
-    "reduction": (reduction, False),
-    "ratio": (_ratio, False),
-    "spread": (_spread, False),
+    "difference": (np.subtract, True),
+    "reduction": (lambda before, after: 1 - after / before, False),
+    "ratio": (np.divide, False),
+    "spread": (lambda *parts: np.max(parts, axis=0) - np.min(parts, axis=0), False),
 }
 """name -> the function, and whether it is linear"""
 
@@ -266,9 +251,9 @@ def scores_of(measurements: Mapping[str, Measurement], better: Better | None) ->
     Each is compared with every other, in pairs; `better` is the better direction, or None where there is none.
     """
     pairs: dict[tuple[str, str], Interval] = {}
-    for one, other in combinations(measurements, 2):
-        pairs[other, one] = apart = measurements[other].minus(measurements[one]).interval_or_point()
-        pairs[one, other] = Interval(-apart.point, -apart.high, -apart.low, apart.undefined)
+    for first, second in combinations(measurements, 2):
+        pairs[second, first] = apart = measurements[second].minus(measurements[first]).interval_or_point()
+        pairs[first, second] = Interval(-apart.point, -apart.high, -apart.low, apart.undefined)
     winners = _winners(measurements, pairs, better)
     scores = {}
     for name, number in measurements.items():

@@ -8,7 +8,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -176,9 +176,9 @@ class Runs:
         """what the scope says of the rows of a plain job, (2, rows)"""
         self._remote = remote
         self._stored: dict[Job, StoredRun] = {}
-        self._learned: dict[Job, LearnedMethod] = {}
-        self._calibrators: dict[tuple[str, Job, int | None], LogitCalibrator] = {}
-        self._outcomes: dict[CellSpec, list[Outcome]] = {}
+        self._taught = cache(self._teach)
+        self._fitted = cache(self._fit)
+        self._outcomes = cache(self._judge)
         self._tokens = lru_cache(maxsize=12)(self._tokenized)
         self._read = lru_cache(maxsize=8)(self._read_run)
 
@@ -205,42 +205,35 @@ class Runs:
 
     def compute(self, jobs: Iterable[Job], progress: Progress) -> None:
         """Compute what the store does not have; progress advances by the work of all jobs, stored rows included."""
-        jobs = list(dict.fromkeys(jobs))
-        left = sum(map(self.work, jobs))
+        jobs, done = list(dict.fromkeys(jobs)), 0.0
 
-        def advance(passes: int, rows: float) -> None:
-            nonlocal left
-            left -= rows * passes
-            progress.advance(rows * passes)
+        def advance(amount: float, passes: int = 1) -> None:
+            nonlocal done
+            done += amount * passes
+            progress.advance(amount * passes)
 
-        self._compute_remotely(jobs, partial(advance, 1))
+        self._compute_remotely(jobs, advance)
         for job in jobs:
             progress.step(self.source.describe(job))
-            self.fill(job, nothing if self._remote is not None else partial(advance, job.method.passes))
-        progress.advance(left)
+            before = done
+            self.fill(job, nothing if self._remote is not None else partial(advance, passes=job.method.passes))
+            if self._remote is None:
+                advance(before + self.work(job) - done)  # of rows that were there
+        progress.advance(sum(map(self.work, jobs)) - done)
 
     def work(self, job: Job) -> float:
         """The work of a whole job, in passes over a text."""
         return float(len(self.dataset(job)) * job.method.passes)
 
     def fill(self, job: Job, advance: Callable[[int], None] = nothing) -> None:
-        """Compute what the store does not have of a job; `advance` gets all of its rows, stored ones included."""
+        """Compute what the store does not have of a job; `advance` gets the number of rows of each piece."""
         self._run(job, advance)
 
     def _run(self, job: Job, advance: Callable[[int], None] = nothing) -> StoredRun:
         if job not in self._stored:
-            store_job, done = self.store_job(job), 0
-
-            def count(rows: int) -> None:
-                nonlocal done
-                done += rows
-                advance(rows)
-
+            store_job = self.store_job(job)
             with rescaled_embeddings(store_job.prepared.checkpoint.model, job.scale):
-                self._stored[job] = store_job.fill(self.store, count)
-            advance(len(store_job.prepared.dataset) - done)
-        else:
-            advance(self._stored[job].provenance.rows)
+                self._stored[job] = store_job.fill(self.store, advance)
         return self._stored[job]
 
     def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
@@ -295,13 +288,11 @@ class Runs:
 
     def learned(self, job: Job) -> LearnedMethod:
         """The method of a job, with what it learned from calibration texts."""
-        if not job.method.learns:
-            return LearnedMethod(job.method)
-        home = job.home
-        if home not in self._learned:
-            rows = CalibrationRows(len(self.dataset(home)), lambda method: self.predictions(home.of(method)).passes)
-            self._learned[home] = job.method.seeded(job.seed).learn(rows)
-        return self._learned[home]
+        return self._taught(job.home) if job.method.learns else LearnedMethod(job.method)
+
+    def _teach(self, home: Job) -> LearnedMethod:
+        rows = CalibrationRows(len(self.dataset(home)), lambda method: self.predictions(home.of(method)).passes)
+        return home.method.seeded(home.seed).learn(rows)
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -326,19 +317,18 @@ class Runs:
     def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
         name, jobs = cell.contender.calibrator, self.calibrator_jobs(cell)
-        for job in jobs:
-            if (name, job, cell.passes) not in self._calibrators:
-                fitted = fit_calibrator(name, self.predictions(job, cell.passes))
-                self._calibrators[name, job, cell.passes] = fitted
-        return [self._calibrators[name, job, cell.passes] for job in jobs] or [None] * len(self.source.models(cell))
+        return [self._fitted(name, job, cell.passes) for job in jobs] or [None] * len(self.source.models(cell))
+
+    def _fit(self, name: str, job: Job, passes: int | None) -> LogitCalibrator:
+        return fit_calibrator(name, self.predictions(job, passes))
 
     def outcomes(self, cell: CellSpec) -> list[Outcome]:
         """The outcome of a cell's contender on its rows, for each seed; kept, as many cells share it."""
-        key = replace(cell, measure="")
-        if key not in self._outcomes:
-            pairs = zip(self.jobs(cell), self.calibrators(cell), strict=True)
-            self._outcomes[key] = [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
-        return self._outcomes[key]
+        return self._outcomes(replace(cell, measure=""))
+
+    def _judge(self, cell: CellSpec) -> list[Outcome]:
+        pairs = zip(self.jobs(cell), self.calibrators(cell), strict=True)
+        return [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
 
     def estimates(self, cell: CellSpec) -> list[Estimates]:
         """The metric that a cell measures, for each seed."""
@@ -375,7 +365,7 @@ class Runs:
         if cell.subset is None and (cell.rows is None or cell.perturbation is not None):
             return predictions
         ids = subset_ids(self.dataset(job), cell.subset, cell.rows)
-        return predictions.take(np.flatnonzero([name in ids for name in predictions.ids]))
+        return predictions.take(np.array([name in ids for name in predictions.ids]))
 
 
 @lru_cache(maxsize=1)
