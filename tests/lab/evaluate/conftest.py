@@ -1,5 +1,6 @@
 """A tiny checkpoint with a tokenizer, and data sets made of its words."""
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -7,14 +8,37 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, prepare
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.labels import Alignment
+from uatlite.text.schema import Layout, Split, Task
 from uatlite.values import Dataset, Example
 
 LABELS = ("negative", "neutral", "positive")
 WORDS = [f"w{number}" for number in range(50)]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
+FEW = Resampling(resamples=50)
+TASK = Task(
+    name="made",
+    title="made",
+    labels=(*LABELS, "oos"),
+    layout=Layout(),
+    splits={split: Split((split,)) for split in ("train", "calibration", "test")},
+    out_of_scope="oos",
+)
+
+
+def write(path: Path, data: Dataset, outside: int = 0) -> Path:
+    """The rows as a JSONL file; the last `outside` ones, of few words, are labelled oos."""
+    lines = [{"text": example.text, "label": LABELS[example.label or 0]} for example in data.examples]
+    rng = random.Random(9)
+    lines += [
+        {"text": " ".join(rng.choices(["w0", "w1"], k=rng.randint(5, 15))), "label": "oos"} for _ in range(outside)
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
 
 
 def make_dataset(rows: int, *, split: str = "test", seed: int = 0) -> Dataset:
@@ -55,3 +79,41 @@ def own_order() -> Alignment:
 def prepared(checkpoint: Checkpoint, own_order: Alignment) -> Prepared:
     """Eighty rows: five pieces of sixteen."""
     return prepare(checkpoint, make_dataset(80), own_order)
+
+
+@pytest.fixture(scope="session")
+def write_rows() -> Callable[..., Path]:
+    """`write_rows(path, data, outside=0)`: a JSONL file, whose last rows are labelled oos."""
+    return write
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """120 made rows as a file of the user's."""
+    return write(tmp_path_factory.mktemp("data") / "reviews.jsonl", make_dataset(120, seed=1))
+
+
+@pytest.fixture(scope="session")
+def made_task() -> Task:
+    """Three classes, and texts out of scope."""
+    return TASK
+
+
+@pytest.fixture(scope="session")
+def mixed_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Rows in scope and out of scope in every split: 90 and 5, 70 and 4, 60 and 25."""
+    directory, test = tmp_path_factory.mktemp("data"), SetChoice(TASK)
+    for seed, (split, inside, outside) in enumerate((("train", 90, 5), ("calibration", 70, 4), ("test", 60, 25)), 1):
+        write(directory / f"{split}.jsonl", make_dataset(inside, seed=seed), outside)
+    methods, metrics = parse_contenders("base,ts,uat:samples=2"), ("nll", "aurc")
+    return Plan(methods, test, out_of_scope=test, seeds=2, data_dir=directory, metrics=metrics, resampling=FEW)
+
+
+@pytest.fixture(scope="session")
+def strange_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty texts in the column `question`, and nothing else."""
+    rng = random.Random(4)
+    texts = [{"question": " ".join(rng.choices(["w2", "w3"], k=rng.randint(5, 15)))} for _ in range(30)]
+    path = tmp_path_factory.mktemp("strange") / "questions.jsonl"
+    path.write_text("\n".join(map(json.dumps, texts)))
+    return path

@@ -12,10 +12,10 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows, best_coverage
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import sets_of
+from uatlite.lab.evaluate.outcomes import AnswerOutcome, GoldRows, best_coverage
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
@@ -238,12 +238,6 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
 
 
 def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTagger) -> None:
-    with pytest.raises(ConfigurationError, match=r"'ts' is for one class a text.*base\+answers"):
-        parse_contenders("base+ts", several=True)
-    assert [one.name for one in parse_contenders("base, uat:samples=2,gate=k+answers", several=True)] == [
-        "base",
-        "uat:samples=2,gate=k+answers",
-    ]
     test = SetChoice(task_from_file(entities))
     with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
         Plan(parse_contenders("distilled", several=True), test)

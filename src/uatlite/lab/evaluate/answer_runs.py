@@ -25,7 +25,10 @@ from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.classifiers import load as load_product
 from uatlite.classifier.record import Calibration
 from uatlite.codec import dump, load
-from uatlite.lab.evaluate.answer_outcomes import (
+from uatlite.lab.evaluate.cells import CellSpec
+from uatlite.lab.evaluate.models import Sets, absolute, sets_of
+from uatlite.lab.evaluate.outcomes import (
+    OUTCOMES,
     AnswerOutcome,
     AnswerScores,
     GoldRows,
@@ -33,9 +36,6 @@ from uatlite.lab.evaluate.answer_outcomes import (
     PromiseCheck,
     check_promise,
 )
-from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.models import Sets, absolute, sets_of
-from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.lab.evaluate.plan import Contender, Plan
 from uatlite.lab.evaluate.results import SetFacts
 from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Remote, Runs, nothing

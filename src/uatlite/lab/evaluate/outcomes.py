@@ -1,31 +1,30 @@
-"""From stored logits to outcomes: calibrated probabilities in the task's order, beside the gold labels.
+"""From what is stored to what is scored: calibrated probabilities beside the gold labels, or answers beside the gold.
 
 Only stored predictions are needed, no model and no torch. Calibrators work on the model's own columns, before columns
 are summed into classes of the task. A calibrator fitted on NLI with three classes therefore serves HANS with two.
+Texts with several gold answers, labels or entities, are scored answer by answer; a rule about these is checked on the
+same texts: whether its promise is kept, and how much it reports.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.answer_outcomes import (
-    AnswerScores,
-    entity_counts,
-    entity_estimates,
-    entity_score,
-    label_estimates,
-)
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.metrics.answers import ANSWER_METRICS
-from uatlite.metrics.intervals import METRICS, SCALES, Better
-from uatlite.metrics.rows import Rows
+from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
+from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimate, Estimates, Interval, Resampling, intervals
+from uatlite.metrics.rows import Rows, ratio
+from uatlite.text.labels import fold
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Floats, Kind
+from uatlite.trust.rule import Rule, Wanted
+from uatlite.values import Dataset, Floats, Integers, Kind, Marks, Text
 
 HEADLINE = (
     "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
@@ -117,6 +116,250 @@ def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str 
     if out_of_scope is not None and out_of_scope in classes:
         return np.asarray(probabilities[:, classes.index(out_of_scope)])
     return np.asarray(1 - probabilities.max(axis=1))
+
+
+# ── several answers a text ─────────────────────────────────────────────────────────────────────────────────────────
+
+_LOG_ODDS = "log-odds"
+
+
+@dataclass(frozen=True, eq=False)
+class GoldRows:
+    """The texts of a set with their gold answers, by the names of the model."""
+
+    texts: list[Text]
+    gold: list[list[Any]]
+    """the entities of each text, (start, end, type); or its labels"""
+    unknown: int
+    """gold answers of kinds that the model does not know, which are not counted"""
+
+    @classmethod
+    def of(cls, dataset: Dataset, classes: Sequence[str]) -> "GoldRows":
+        """The rows of a data set for a model of these types or labels; names are compared without regard to case."""
+        names = {fold(name): name for name in classes}
+        entities = dataset.examples[0].entities is not None
+        given: list[list[tuple[Any, ...]]] = [
+            list(example.entities or ()) if entities else [(dataset.labels[label],) for label in example.labels or ()]
+            for example in dataset.examples
+        ]
+        kept = [[(*place, names[fold(name)]) for *place, name in row if fold(name) in names] for row in given]
+        there, known = sum(map(len, given)), sum(map(len, kept))
+        if there and not known:
+            raise DataError(
+                f"{dataset.name}/{dataset.split}: none of its labels ({', '.join(dataset.labels)}) is one of the "
+                f"model's: {', '.join(classes)}. Evaluate a model of this task."
+            )
+        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], there - known)
+
+    @property
+    def note(self) -> str:
+        """How the names of the set fit those of the model."""
+        if not self.unknown:
+            return "every gold answer is of a kind that the model knows"
+        return f"{self.unknown:,} gold answers are of kinds that the model does not know, and are not counted"
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerOutcome:
+    """Answers with their confidence, right or wrong: what a reliability diagram and a risk–coverage curve need."""
+
+    confidence: Floats
+    """(answers,): that an entity is right, or that a label applies"""
+    right: Marks
+    text: Integers
+    texts: int
+    pairs: bool
+    """whether an answer is a pair of a text and a label: a yes or a no"""
+
+    @cached_property
+    def applies(self) -> AnswerRows:
+        """The confidence that an answer is right, or applies, against whether it does."""
+        return AnswerRows.of(self.confidence, self.right, self.text, texts=self.texts)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """As rows to rank: entities by confidence, pairs by how sure their yes or no is."""
+        every = self.applies
+        return Rows(every.probabilities, every.labels, every.precision) if self.pairs else every
+
+    @property
+    def probabilities(self) -> Floats:
+        """(answers, 2): of wrong and right."""
+        return self.applies.probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedAnswers:
+    """What a contender says about some texts, beside their gold, as it is stored: (answers,) each, then (texts,)."""
+
+    text: Integers
+    column: Integers
+    """the label, or the type of the entity"""
+    right: Marks
+    """whether an entity is right, or whether a label applies"""
+    confidence: Floats
+    """the probability of that"""
+    score: Floats
+    """what the rule ranks by"""
+    reported: Marks
+    gold: Integers
+    """(texts, columns): how many gold answers there are"""
+    passes: Integers
+    cut: Integers
+    """tokens that were cut off"""
+
+    @classmethod
+    def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool) -> "JudgedAnswers":
+        """Predictions beside the `Gold` of their texts; with `usual` by the usual confidence."""
+        rule = said.rule
+        return cls(
+            text=said.answers.text,
+            column=said.answers.kind,
+            right=~gold.labelled(said, Wanted(score=_LOG_ODDS)).errors,
+            confidence=scores.usual(said) if usual else said.sure,
+            score=said.scores(_LOG_ODDS if rule is None else rule.score),
+            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
+            gold=scores.gold(gold, len(said.classes)),
+            passes=said.passes,
+            cut=said.cut_tokens,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["JudgedAnswers"]) -> "JudgedAnswers":
+        """What is said about the texts of all parts, one after the other."""
+        starts = np.cumsum([0, *(len(part.passes) for part in parts)])
+        values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
+        moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
+        return cls(**values | {"text": np.concatenate(moved)})
+
+    def outcome(self, scores: "AnswerScores") -> AnswerOutcome:
+        """What the figures are of."""
+        return AnswerOutcome(self.confidence, self.right, self.text, len(self.passes), scores.pairs)
+
+    def tally(self, chosen: Marks) -> Floats:
+        """(texts, columns): how many of the chosen answers there are."""
+        counts = np.zeros(self.gold.shape)
+        np.add.at(counts, (self.text[chosen], self.column[chosen]), 1.0)
+        return counts
+
+
+# ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PromiseCheck:
+    """A rule that calibration rows made, on one set. Shares are None where nothing is reported."""
+
+    contender: str
+    set: str
+    rule: str
+    """what is promised, in a sentence"""
+    promised: bool
+    target: float
+    covered: str
+    """what the coverage is a share of"""
+    reported: int
+    wrong: int
+    risk: float | None
+    """wrong / reported"""
+    risk_interval: tuple[float, float] | None
+    coverage: float
+    coverage_interval: tuple[float, float]
+    best: float
+    """the coverage at the target of the best threshold on the same score, chosen with these very labels"""
+
+
+def check_promise(
+    contender: str, name: str, rule: Rule, said: JudgedAnswers, pairs: bool, how: Resampling
+) -> PromiseCheck:
+    """The rule on the answers of the set `name`; intervals resample texts. Of pairs it covers those that apply."""
+    reported, wrong, target = said.reported, said.reported & ~said.right, float(rule.target or 0.0)
+    counted = said.right if pairs else np.ones(len(said.right), dtype=np.bool_)
+    shares = {"risk": (wrong, reported), "coverage": (reported & counted, counted)}
+    estimates = {name: _share(said.tally(some), said.tally(every)) for name, (some, every) in shares.items()}
+    risk, coverage = intervals(Estimates(estimates, (len(said.passes),)), how).values()
+    none = not reported.any()
+    return PromiseCheck(
+        contender=contender,
+        set=name,
+        rule=rule.describe(),
+        promised=rule.promised,
+        target=target,
+        covered="gold labels" if pairs else "entities found",
+        reported=int(reported.sum()),
+        wrong=int(wrong.sum()),
+        risk=None if none else risk.point,
+        risk_interval=None if none else _ends(risk),
+        coverage=float(np.nan_to_num(coverage.point)),
+        coverage_interval=_ends(coverage),
+        best=best_coverage(said.score, said.right, counted, target),
+    )
+
+
+def best_coverage(scores: Floats, right: Marks, counted: Marks, target: float) -> float:
+    """The largest share of the counted answers above a threshold where at most `target` of what is above is wrong."""
+    order = np.argsort(-scores, kind="stable")
+    wrong = np.cumsum(~right[order]) / np.arange(1, len(order) + 1)
+    last = np.append(np.diff(scores[order]) != 0, True)[: len(order)]  # a threshold cannot part equal scores
+    fitting = np.flatnonzero((wrong <= target) & last)
+    if not len(fitting) or not counted.any():
+        return 0.0
+    return float(counted[order][: fitting[-1] + 1].sum() / counted.sum())
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return float(np.nan_to_num(interval.low)), float(np.nan_to_num(interval.high))
+
+
+def _share(some: Floats, every: Floats) -> Estimate:
+    """A ratio of sums, (texts, columns) each."""
+    part, whole = some.sum(axis=1), every.sum(axis=1)
+    return Estimate(lambda counts: ratio(counts @ part, counts @ whole))
+
+
+# ── what is scored ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """What is scored of a model that says several answers about a text, and how."""
+
+    pairs: bool
+    """whether every pair of a text and a label is an answer"""
+    metrics: tuple[str, ...]
+    """by default"""
+    every: tuple[str, ...]
+    """that can be asked for"""
+    usual: Callable[[Any], Floats]
+    """predictions -> (answers,): the confidence without a method"""
+    gold: Callable[[Any, int], Integers]
+    """gold and the number of columns -> (texts, columns): how many gold answers there are"""
+    estimates: Callable[[JudgedAnswers, AnswerOutcome], Estimates]
+    """the metrics, ready to resample texts"""
+    promise: Callable[[float], dict[str, float]]
+    """the largest share of wrong answers -> what calibrating is asked for"""
+
+
+def entity_score(said: Any) -> Floats:
+    """(entities,): the mean probability of the tags of an entity's words."""
+    return np.array([entity.score for row in said.decoded for entity in row.entities], dtype=np.float64)
+
+
+def entity_counts(gold: Any, columns: int) -> Integers:
+    """(texts, types): the gold entities of each text."""
+    return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold.spans])
+
+
+def entity_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+    """The metrics of entities."""
+    every = np.ones(len(said.text), dtype=np.bool_)
+    found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
+    return Estimates({**outcome.applies.estimates(), **found.estimates()}, (outcome.texts,))
+
+
+def label_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+    """The metrics of labels."""
+    return LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates()
 
 
 @dataclass(frozen=True)

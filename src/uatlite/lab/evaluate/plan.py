@@ -9,9 +9,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
-from uatlite.lab.evaluate.answer_outcomes import AnswerScores
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.outcomes import OUTCOMES
+from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerScores
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
-from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.comparison import Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example, Kind
 

@@ -16,9 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from uatlite.errors import DataError
-from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
-from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import Outcome, PromiseCheck, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender
 from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare, rescaled_embeddings
 from uatlite.lab.evaluate.results import SetFacts

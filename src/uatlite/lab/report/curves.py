@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import Outcome
+from uatlite.lab.evaluate.outcomes import AnswerOutcome, Outcome
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.abstention import Abstention

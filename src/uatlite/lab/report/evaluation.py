@@ -22,9 +22,8 @@ from safetensors.numpy import load_file, save
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError
-from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, AnswerScores
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerOutcome, AnswerScores, Outcome, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun

@@ -3,35 +3,21 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics, suggestion
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.metrics.intervals import METRICS, Resampling
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import task_from_file
-from uatlite.values import Dataset
 
 FEW = Resampling(resamples=50)
-
-
-@pytest.fixture(scope="module")
-def rows(dataset: Callable[..., Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """120 made rows as a JSONL file."""
-    made = dataset(120, seed=1)
-    lines = [{"text": example.text, "label": made.labels[example.label or 0]} for example in made.examples]
-    path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    return path
 
 
 @pytest.fixture
@@ -97,19 +83,6 @@ def test_again_nothing_is_computed_and_the_results_are_the_same(
     )
 
 
-def test_a_score_is_the_metric_of_what_the_store_holds(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    results = evaluate(checkpoint, plan, Store(tmp_path))
-    [key] = results.sets[0].runs["base"]
-    [run] = [run for run in Store(tmp_path).runs() if run.provenance.recipe.key == key]
-    stored = run.read()
-    logits = stored.logits[0].astype(np.float64)
-    exponentials = np.exp(logits)
-    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-    place = [list(checkpoint.id2label.values()).index(label) for label in stored.provenance.labels]
-    expected = METRICS["nll"](probabilities[:, place], stored.labels)
-    assert results.sets[0].scores["base"]["nll"].mean == pytest.approx(expected)
-
-
 def test_a_task_that_sums_classes_is_a_shift_without_a_calibration_split(
     plan: Plan, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
@@ -140,53 +113,6 @@ def test_labels_that_do_not_match_are_an_error_with_both_lists(checkpoint: Check
         evaluate(checkpoint, plan, Store(tmp_path / "store"))
     named = Plan(plan.contenders, plan.test, label_order=("0", "1", "2"), metrics=("nll",), resampling=FEW)
     assert evaluate(checkpoint, named, Store(tmp_path / "store")).sets[0].rows == 15
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": 0}, "seeds=0 is not 1 or more"),
-        ({"limit": 0}, "limit=0 is not 1 or more"),
-        ({"perturbations": ("swop",)}, "perturbation='swop'.*Did you mean 'swap'"),
-        ({"metrics": ("nlll",)}, "metric='nlll'.*Did you mean 'nll'"),
-        ({"contenders": ()}, "needs a method"),
-    ],
-)
-def test_a_plan_is_checked_before_anything_runs(plan: Plan, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        Plan(**{"contenders": plan.contenders, "test": plan.test, **changes})  # type: ignore[arg-type]
-
-
-def test_calibrating_and_testing_on_the_same_rows_is_refused(rows: Path) -> None:
-    with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
-        Plan(parse_contenders("ts"), SetChoice(task_from_file(rows), "calibration"))
-
-
-def test_a_method_without_its_own_calibrator_suggests_it(plan: Plan, rows: Path) -> None:
-    asked = replace(plan, contenders=parse_contenders("base,analytic:gate=k,uat,mc+ts,distilled,distilled+its"))
-    assert asked.suggested == ("base+ts", "analytic:gate=k+its")
-    assert suggestion(asked.suggested).startswith("Not compared: base+ts, analytic:gate=k+its, methods with their own")
-    assert replace(plan, contenders=parse_contenders("ts,analytic+ts")).suggested == ()
-    on_calibration_rows = SetChoice(task_from_file(rows), "calibration")
-    assert Plan(parse_contenders("base"), on_calibration_rows).suggested == ()  # nothing is left to fit it on
-
-
-def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
-    columns = {"text": "text", "text_pair": None, "label": "label"}
-    assert choose_set("sst2/test-original", None, **columns).split == "test-original"  # type: ignore[arg-type]
-    assert choose_set(None, rows, **columns).task.name == "reviews"  # type: ignore[arg-type]
-    for task, data in ((None, None), ("sst2", rows)):
-        with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
-            choose_set(task, data, **columns)  # type: ignore[arg-type]
-    for chosen in ({"text": "body"}, {"text_pair": "second"}, {"label": "stars"}):
-        with pytest.raises(ConfigurationError, match=r"--(text|text-pair|label) \w+ is about --data FILE"):
-            choose_set("sst2", None, **{**columns, **chosen})  # type: ignore[arg-type]
-    texts = {**columns, "text": "body"}  # of the file out of scope
-    assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
-        as_sets(["sst2/tset"])
-    assert parse_metrics("all") == tuple(METRICS)
-    assert parse_metrics("nll, ece,nll") == ("nll", "ece")
 
 
 def test_scoring_needs_no_torch() -> None:

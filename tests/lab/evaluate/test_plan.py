@@ -1,0 +1,169 @@
+"""What can be compared on what: spellings of contenders, plans that are refused, sets and metrics by name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.evaluate.models import outside_texts
+from uatlite.lab.evaluate.plan import (
+    Plan,
+    SetChoice,
+    as_sets,
+    choose_out_of_scope,
+    choose_set,
+    parse_contender,
+    parse_contenders,
+    parse_metrics,
+    suggestion,
+)
+from uatlite.metrics.intervals import METRICS
+from uatlite.text.schema import Task
+from uatlite.text.tasks import task_from_file
+from uatlite.values import Dataset
+
+
+@pytest.mark.parametrize(
+    ("spelt", "method", "calibrator", "canonical"),
+    [
+        ("base", "base", "none", "base"),
+        ("ts", "base", "temperature", "base+ts"),
+        ("isotonic", "base", "isotonic", "base+isotonic"),
+        ("uat+ts", "uat", "temperature", "uat+ts"),
+        ("mc+temperature", "mc-uniform", "temperature", "mc-uniform+ts"),
+        ("uat:gate=k,penalty=1.0+platt", "uat:penalty=1.0,gate=k", "platt", "uat:penalty=1.0,gate=k+platt"),
+        ("uat:uncertainty=cv+ln", "uat:uncertainty=cv+ln", "none", "uat:uncertainty=cv+ln"),
+        ("uat:uncertainty=cv+ln+ts", "uat:uncertainty=cv+ln", "temperature", "uat:uncertainty=cv+ln+ts"),
+        ("analytic+its", "analytic", "input-temperature", "analytic+its"),
+        ("uat+none", "uat", "none", "uat"),
+    ],
+)
+def test_a_contender_is_a_method_and_a_calibrator(spelt: str, method: str, calibrator: str, canonical: str) -> None:
+    contender = parse_contender(spelt)
+    assert (contender.method.name, contender.calibrator, contender.name) == (method, calibrator, canonical)
+    assert parse_contender(canonical) == contender
+
+
+@pytest.mark.parametrize(
+    ("spelt", "several", "names"),
+    [
+        (
+            "base, ts,uat:gate=k,penalty=1.0+ts,mc,mc-uniform",
+            False,
+            ["base", "base+ts", "uat:penalty=1.0,gate=k+ts", "mc-uniform"],
+        ),
+        ("base, uat:samples=2,gate=k+answers", True, ["base", "uat:samples=2,gate=k+answers"]),
+    ],
+)
+def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions(spelt: str, several: bool, names: list[str]) -> None:
+    assert [contender.name for contender in parse_contenders(spelt, several)] == names
+
+
+@pytest.mark.parametrize(
+    ("spelt", "several", "message"),
+    [
+        ("uat+tz", False, r"There is no calibrator 'tz' \(in 'uat\+tz'\).*Did you mean 'ts'"),
+        ("uta+ts", False, "There is no method 'uta'.*Did you mean 'uat'"),
+        ("base+its", False, "needs the margin's variance.*base runs one pass"),
+        ("uat:samples=1+its", False, "needs the margin's variance"),
+        (" , ", False, "names no method"),
+        ("base+ts", True, r"'ts' is for one class a text.*base\+answers"),
+    ],
+)
+def test_misspellings_are_explained(spelt: str, several: bool, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_contenders(spelt, several)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "seeds=0 is not 1 or more"),
+        ({"limit": 0}, "limit=0 is not 1 or more"),
+        ({"perturbations": ("swop",)}, "perturbation='swop'.*Did you mean 'swap'"),
+        ({"metrics": ("nlll",)}, "metric='nlll'.*Did you mean 'nll'"),
+        ({"contenders": ()}, "needs a method"),
+        ({"out_of_scope": SetChoice(as_sets(["mnli"])[0].task)}, "mnli has pairs of texts, and made has single texts"),
+    ],
+)
+def test_a_plan_is_checked_before_anything_runs(made_task: Task, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Plan(**{"contenders": parse_contenders("base"), "test": SetChoice(made_task), **changes})  # type: ignore[arg-type]
+
+
+def test_rows_that_cannot_be_compared_on_are_refused(rows: Path) -> None:
+    task = task_from_file(rows)
+    with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
+        Plan(parse_contenders("ts"), SetChoice(task, "calibration"))
+    with pytest.raises(ConfigurationError, match="this is the task under test"):
+        Plan(parse_contenders("base"), SetChoice(task), out_of_scope=SetChoice(task))
+
+
+def test_a_method_without_its_own_calibrator_suggests_it(rows: Path) -> None:
+    def suggested(methods: str, split: str = "test") -> tuple[str, ...]:
+        return Plan(parse_contenders(methods), SetChoice(task_from_file(rows), split)).suggested
+
+    names = suggested("base,analytic:gate=k,uat,mc+ts,distilled,distilled+its")
+    assert names == ("base+ts", "analytic:gate=k+its")
+    assert suggestion(names).startswith("Not compared: base+ts, analytic:gate=k+its, methods with their own")
+    assert suggested("ts,analytic+ts") == ()
+    assert suggested("base", "calibration") == ()  # nothing is left to fit it on
+
+
+def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
+    columns = {"text": "text", "text_pair": None, "label": "label"}
+    assert choose_set("sst2/test-original", None, **columns).split == "test-original"  # type: ignore[arg-type]
+    assert choose_set(None, rows, **columns).task.name == "reviews"  # type: ignore[arg-type]
+    for task, data in ((None, None), ("sst2", rows)):
+        with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
+            choose_set(task, data, **columns)  # type: ignore[arg-type]
+    for chosen in ({"text": "body"}, {"text_pair": "second"}, {"label": "stars"}):
+        with pytest.raises(ConfigurationError, match=r"--(text|text-pair|label) \w+ is about --data FILE"):
+            choose_set("sst2", None, **{**columns, **chosen})  # type: ignore[arg-type]
+    texts = {**columns, "text": "body"}  # of the file out of scope
+    assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
+        as_sets(["sst2/tset"])
+    assert parse_metrics("all") == tuple(METRICS)
+    assert parse_metrics("nll, ece,nll") == ("nll", "ece")
+
+
+# ── texts out of scope ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_plan: Plan, made_task: Task) -> None:
+    assert len(outside_texts(mixed_plan)) == 25
+    assert len(outside_texts(replace(mixed_plan, limit=10))) == 10
+    assert {example.label for example in outside_texts(mixed_plan).examples} == {None}
+    plain = replace(made_task, name="other", out_of_scope=None)
+    assert len(outside_texts(replace(mixed_plan, out_of_scope=SetChoice(plain)))) == 85
+
+
+def test_a_file_without_the_column_or_without_texts_is_an_error(
+    mixed_plan: Plan, strange_file: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    for path, message in (
+        (strange_file, "There is no column 'text'; the columns are: question"),
+        (empty, r"empty.jsonl holds no text"),
+    ):
+        chosen = choose_out_of_scope(str(path), text="text", text_pair=None)
+        with pytest.raises(DataError, match=message):
+            outside_texts(replace(mixed_plan, out_of_scope=chosen))
+
+
+def test_a_split_without_such_rows_is_an_error(
+    mixed_plan: Plan, write_rows: Callable[..., Path], dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "test.jsonl", dataset(10))
+    with pytest.raises(DataError, match="rows labelled oos holds no text"):
+        outside_texts(replace(mixed_plan, data_dir=tmp_path))
+
+
+def test_what_is_neither_a_file_nor_a_task_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"clinc15 is neither a file nor a task.*Did you mean 'clinc150'"):
+        choose_out_of_scope("clinc15", text="text", text_pair=None)
+    assert choose_out_of_scope(None, text="text", text_pair=None) is None
