@@ -54,34 +54,35 @@ def test_concurrent_clients_share_batches_and_get_the_offline_answers(
         same(reply, expected)
 
 
-def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
+class Meeting(Held):
+    """Lets its first two batches go on only when both are under way."""
+
+    def __init__(self, classifier: Any) -> None:
+        super().__init__(classifier, 0.0)
+        self._together = threading.Barrier(2, timeout=20)
+
+    def predict(self, texts: list[Any]) -> Any:
+        if len(self.read) < 2:
+            self.read.append(len(texts))
+            self._together.wait()
+        return self._predictor.predict(texts)
+
+
+async def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
     classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
 ) -> None:
     """With texts that are cut: a tokenizer is set to cut and then asked to, which two threads must not do at once."""
-    together = threading.Barrier(2, timeout=20)
-
-    class Meeting(Held):
-        def predict(self, texts: list[Any]) -> Any:
-            if len(self.read) < 2:
-                self.read.append(len(texts))
-                together.wait()  # passes only if two batches are under way at the same time
-            return self._predictor.predict(texts)
-
     texts = [f"{text} " * (1 + 40 * (i % 3)) for i, text in enumerate(made_texts(48, seed=5))]
-
-    async def check() -> list[Any]:
-        service = Service(Meeting(classifier, 0.0), Limits(batch=4))  # type: ignore[arg-type]
-        async with service.running():
-            assert torch.get_num_threads() == 1
-            return [found[0] for found in await asyncio.gather(*(service.predict([text]) for text in texts))]
-
     torch.set_num_threads(2)
     try:
-        answers = asyncio.run(check())
+        service = Service(Meeting(classifier), Limits(batch=4))  # type: ignore[arg-type]
+        async with service.running():
+            assert torch.get_num_threads() == 1
+            answers = await asyncio.gather(*(service.predict([text]) for text in texts))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
-    for answer, offline in zip(answers, classifier.predict(texts), strict=True):
+    for (answer,), offline in zip(answers, classifier.predict(texts), strict=True):
         assert answer["label"] == offline.label
         assert answer["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
 
