@@ -1,12 +1,11 @@
 """POST /explain: a text from all sides, for the inspector page; of several answers a text, one label or entity."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from uatlite.classifier.explanation import Sentences
@@ -19,7 +18,7 @@ from uatlite.passes.config import GATES
 from uatlite.serve.http import invalid
 from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, TaggedIn, TextIn, UsedSettings
 from uatlite.trust.distribution import pass_probabilities, probabilities
-from uatlite.values import Text, WordAttribution, Words
+from uatlite.values import Text, Words
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,17 +85,13 @@ class ExplainEntityRequest(BaseModel):
 class ExplainedWord(BaseModel):
     """A word of the text."""
 
-    text: str
+    model_config = ConfigDict(from_attributes=True)
+    text: str = Field(validation_alias=AliasPath("word", "text"))
     uncertainty: float = Field(description="U: how much its embedding varies under dropout")
     share: float = Field(description="of the first-order variance of the margin")
     masked_confidence: float | None = Field(
         description="the label's probability when the word is masked; null unless asked"
     )
-
-    @classmethod
-    def of(cls, words: Iterable[WordAttribution]) -> list[Self]:
-        """The JSON of words."""
-        return [cls.model_validate({**vars(word), "text": word.word.text}) for word in words]
 
 
 class ExplainedLayer(BaseModel):
@@ -148,6 +143,7 @@ class ExplainResponse(BaseModel):
 class LayerShare(BaseModel):
     """A layer's part of the uncertainty."""
 
+    model_config = ConfigDict(from_attributes=True)
     name: str
     share: float = Field(description="of the first-order variance")
 
@@ -166,13 +162,11 @@ class Origins(BaseModel):
         variance = explanation.variance
         first = sorted(explanation.words, key=lambda word: -word.share)[:2]
         named = " and ".join(f"“{word.word.text}” ({word.share:.0%})" for word in first if word.share > 0.0)
-        largest = f" The largest shares have {named}." if named and variance > 0.0 else ""
-        return cls(
-            variance=variance,
-            words=ExplainedWord.of(explanation.words),
-            layers=[LayerShare(name=layer.name, share=layer.share) for layer in explanation.layers],
-            summary=f"{about} varies by {math.sqrt(variance):.2f} (one standard deviation) under dropout.{largest}",
-        )
+        summary = f"{about} varies by {math.sqrt(variance):.2f} (one standard deviation) under dropout."
+        if named and variance > 0.0:
+            summary += f" The largest shares have {named}."
+        origins = {"variance": variance, "words": explanation.words, "layers": explanation.layers}
+        return cls.model_validate({**origins, "summary": summary})
 
 
 class ExplainedLabel(BaseModel):
@@ -197,21 +191,16 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
     explanation: Explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
     predictions, outputs = explanation.prediction.among, explanation.outputs
     assert isinstance(predictions, ClassPredictions)
-    passes = pass_probabilities(outputs, predictor.calibrator)[:, 0]
+    shown = ("summary", "band", "segments", "variance", "layers", "truncated_tokens")
     return ExplainResponse.model_validate(
         {
-            "summary": explanation.summary,
             "answer": Answer.rows(predictions)[0],
             "before": dict(zip(predictions.classes, probabilities(outputs, None)[0].tolist(), strict=True)),
-            "passes": passes.tolist(),
-            "band": explanation.band,
+            "passes": pass_probabilities(outputs, predictor.calibrator)[:, 0].tolist(),
             "settings": used_settings(method),
             "promised": predictor.calibration is not None and method == predictor.settings.method,
-            "segments": [ExplainedWord.of(words) for words in explanation.segments],
-            "variance": explanation.variance,
-            "layers": explanation.layers,
             "attention": _attention(explanation),
-            "truncated_tokens": explanation.truncated_tokens,
+            **{name: getattr(explanation, name) for name in shown},
         }
     )
 
