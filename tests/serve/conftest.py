@@ -1,16 +1,12 @@
 """A saved, calibrated tiny classifier, the service around it, and the service on a real port."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 from transformers import BertTokenizer, PreTrainedModel
 
@@ -120,73 +116,3 @@ def product(request: pytest.FixtureRequest) -> Any:
 def api(product: Any, client_of: Callable[..., TestClient]) -> TestClient:
     """A client of the service of `product`."""
     return client_of(product)
-
-
-Running = Callable[..., AbstractContextManager[str]]
-
-
-@pytest.fixture(scope="session")
-def running() -> Running:
-    """`with running(classifier, limits=None, **options) as address`: the service on a free port of loopback."""
-
-    @contextmanager
-    def run(classifier: Any, limits: Limits | None = None, **options: Any) -> Iterator[str]:
-        app = create_app(Service(classifier, limits), **options)
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on", ws="none"))
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
-
-    return run
-
-
-@pytest.fixture
-def ask() -> Callable[..., httpx.Response]:
-    """`ask(address, texts, **options)`: POST /predict."""
-
-    def post(address: str, texts: list[Any], **options: Any) -> httpx.Response:
-        return httpx.post(f"{address}/predict", json={"texts": texts}, timeout=30, trust_env=False, **options)
-
-    return post
-
-
-@pytest.fixture(scope="session")
-def same() -> Callable[[dict[str, Any], Any], None]:
-    """`same(answer, prediction)`: the answer of the service is what the product says offline, of whatever kind.
-
-    A batch of one to three texts rounds otherwise than a larger one, in PyTorch; so says docs/guides/serve.md.
-    """
-
-    def check(answer: dict[str, Any], expected: Any) -> None:
-        row, names = expected.as_row(), expected.among.classes
-        assert answer["why"] == expected.why
-        _agree({name: answer[name] for name in answer if name in row and name != "entities"}, row)
-        if "uncertainty" in answer:
-            _agree(answer["uncertainty"], row)
-            _agree(answer["probabilities"], expected.probabilities)
-            rule = expected.among.rule
-            assert answer["score"] == pytest.approx(row["confidence" if rule is None else "logit_margin"], abs=1e-5)
-        for name, label in zip(names, answer.get("decisions", ()), strict="decisions" in answer):
-            _agree(label, {"label": name, "probability": row[f"p_{name}"], "variance": row.get(f"variance_{name}")})
-            doubted = name in row.get("withheld", ())
-            assert label["decision"] == ("reported" if name in row["labels"] else "withheld" if doubted else "no")
-        for entity, found in zip(answer.get("entities", ()), row.get("entities", ()), strict=True):
-            _agree(entity, found)
-            assert entity["decision"] == ("reported" if found["reported"] else "withheld")
-
-    return check
-
-
-def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """What stands in both is the same."""
-    shared = given.keys() & expected.keys()
-    assert shared
-    for name in shared:
-        close = isinstance(expected[name], float)
-        assert given[name] == (pytest.approx(expected[name], rel=1e-4, abs=1e-5) if close else expected[name]), name

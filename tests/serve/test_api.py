@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from serve.clients import same
 from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 
 PRODUCTS = ("classifier", "labeler", "tagger")
 TEXT = "a1 a2 a3"
-Same = Callable[[dict[str, Any], Any], None]
 Made = Callable[..., list[str]]
 ClientOf = Callable[..., TestClient]
 
@@ -39,9 +39,7 @@ FURTHER: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("product", "name"), [(name, name) for name in PRODUCTS], indirect=["product"])
-def test_an_answer_is_what_the_product_says(
-    api: TestClient, product: Any, name: str, same: Same, made_texts: Made
-) -> None:
+def test_an_answer_is_what_the_product_says(api: TestClient, product: Any, name: str, made_texts: Made) -> None:
     texts = [*made_texts(20, seed=5), *FURTHER[name], " ".join(made_texts(8, seed=8))]
     reply = api.post("/predict", json={"texts": texts}).json()
     assert (reply["calibrated"], reply["method"]) == (True, product.method.name)
@@ -75,8 +73,8 @@ def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
 @of()
 def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api: TestClient, made_texts: Made) -> None:
     requests = (made_texts(100, seed=9), ["a3 a3 a3"] * 100, ["a3"])
-    same, odd, few = (api.post("/predict", json={"texts": texts}).json()["shift"] for texts in requests)
-    assert (same["shifted"], odd["shifted"], few["shifted"]) == (False, True, None)
+    usual, odd, few = (api.post("/predict", json={"texts": texts}).json()["shift"] for texts in requests)
+    assert (usual["shifted"], odd["shifted"], few["shifted"]) == (False, True, None)
     assert "the promises are off" in odd["verdict"]
     assert api.get("/model").json()["watch"]["texts"] == 201
 
@@ -147,8 +145,8 @@ def test_an_explanation_runs_the_passes_once(
 
 def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestClient) -> None:
     tried = ({}, {"samples": 4, "gate": "q"}, {"samples": 9, "penalty": 3, "gate": "k"}, {"gate": "none"})
-    served, same, other, plain = (explained(client, settings=settings) for settings in tried)
-    assert same == served
+    served, equal, other, plain = (explained(client, settings=settings) for settings in tried)
+    assert equal == served
     assert other["promised"] is False
     assert len(other["passes"]) == other["answer"]["passes"] == 9
     assert other["answer"]["probabilities"] != served["answer"]["probabilities"]
@@ -167,7 +165,7 @@ def check_origins(origins: dict[str, Any], expected: Any) -> None:
 
 @of("labeler")
 @pytest.mark.parametrize("label", [None, "fear"])
-def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, label: str | None, same: Same) -> None:
+def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, label: str | None) -> None:
     reply, expected = explained(api, label=label), product.explain(TEXT, label)
     assert reply["label"] == expected.label
     same(reply["answer"], expected.prediction)
@@ -176,7 +174,7 @@ def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, la
 
 
 @of("tagger")
-def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, same: Same, made_texts: Made) -> None:
+def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, made_texts: Made) -> None:
     predictions = product.predict(made_texts(30, seed=7), check_shift=False)
     text = next(prediction.text for prediction in predictions if len(prediction.entities) > 1)
     for entity in (None, 1):
@@ -191,9 +189,7 @@ def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, sa
 
 
 @of("classifier", "labeler")
-def test_a_method_without_dropout_is_explained_by_the_standard_one(
-    product: Any, same: Same, client_of: ClientOf
-) -> None:
+def test_a_method_without_dropout_is_explained_by_the_standard_one(product: Any, client_of: ClientOf) -> None:
     plain, standard = (type(product)(product.model, product.tokenizer, method) for method in ("base", "analytic"))
     reply, expected = explained(client_of(plain)), standard.explain(TEXT)
     variance = getattr(expected, "variance", None) or float(expected.attribution.total[0])

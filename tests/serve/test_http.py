@@ -125,14 +125,12 @@ def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(
         client_of("classifier", raises=True).post("/predict", json={"texts": ["a1 a2 a3"]})
 
 
-def leaving(*after: Callable[[], Any]) -> Receive:
-    """A client that leaves after these; with none it stays."""
+def leaving(after: asyncio.Event) -> Receive:
+    """A client that leaves after an event."""
 
     async def receive() -> Message:
-        for event in after:
-            await event()
-            return {"type": "http.disconnect"}
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        await after.wait()
+        return {"type": "http.disconnect"}
 
     return receive
 
@@ -155,16 +153,15 @@ class Work:
 async def test_the_work_for_a_client_that_leaves_is_cancelled() -> None:
     work, current = Work(), asyncio.current_task()
     with pytest.raises(Refusal) as refusal:
-        await until_disconnect(leaving(work.begun.wait), work())
+        await until_disconnect(leaving(work.begun), work())
     assert (refusal.value.status_code, work.ended) == (499, True)
     assert current is not None
     assert current.cancelling() == 0  # the task itself goes on
-    await asyncio.sleep(0)
 
 
 async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer() -> None:
     before = asyncio.all_tasks()
-    assert await until_disconnect(leaving(), asyncio.sleep(0, 7)) == 7
+    assert await until_disconnect(leaving(asyncio.Event()), asyncio.sleep(0, 7)) == 7
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
 
@@ -172,7 +169,7 @@ async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longe
 async def test_a_request_that_is_cancelled_from_outside_stays_cancelled() -> None:
     """As uvicorn does when its patience at a stop ends."""
     work = Work()
-    task = asyncio.create_task(until_disconnect(leaving(), work()))
+    task = asyncio.create_task(until_disconnect(leaving(asyncio.Event()), work()))
     await work.begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

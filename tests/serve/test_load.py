@@ -12,11 +12,11 @@ import httpx
 import pytest
 import torch
 
+from serve.clients import ask, running, same
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.serve.service import Limits, Service
 
 pytestmark = pytest.mark.anyio
-Ask = Callable[..., httpx.Response]
 
 
 class Held:
@@ -42,7 +42,7 @@ class Held:
 
 @pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
 def test_concurrent_clients_share_batches_and_get_the_offline_answers(
-    running: Any, ask: Ask, product: Any, same: Callable[..., None], made_texts: Callable[..., list[str]]
+    product: Any, made_texts: Callable[..., list[str]]
 ) -> None:
     held = Held(product, 0.02)
     texts = made_texts(96, seed=3)
@@ -87,9 +87,7 @@ async def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_o
         assert answer["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
 
 
-def test_overload_is_refused_at_once_with_a_time_to_come_again(
-    running: Any, ask: Ask, classifier: UncertaintyClassifier
-) -> None:
+def test_overload_is_refused_at_once_with_a_time_to_come_again(classifier: UncertaintyClassifier) -> None:
     held = Held(classifier, 0.15)
     limits = Limits(texts=2, waiting=4, batch=2, gather=0.0)
     with running(held, limits) as address:
@@ -103,14 +101,14 @@ def test_overload_is_refused_at_once_with_a_time_to_come_again(
         assert httpx.get(f"{address}/ready", trust_env=False).status_code == 200
 
 
-def test_requests_at_the_same_time_are_bounded(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+def test_requests_at_the_same_time_are_bounded(classifier: UncertaintyClassifier) -> None:
     with running(Held(classifier, 0.3), Limits(requests=2)) as address, ThreadPoolExecutor(6) as clients:
         statuses = [reply.status_code for reply in clients.map(lambda _: ask(address, ["a1"]), range(6))]
     assert 503 in statuses
     assert set(statuses) == {200, 503}
 
 
-def test_a_deadline_is_kept_and_the_work_dropped(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+def test_a_deadline_is_kept_and_the_work_dropped(classifier: UncertaintyClassifier) -> None:
     held = Held(classifier, 1.2)
     with running(held, Limits(deadline=1.0, batch=1, gather=0.0)) as address, ThreadPoolExecutor(4) as clients:
         replies = list(clients.map(lambda _: ask(address, ["a1"]), range(4)))
@@ -119,20 +117,20 @@ def test_a_deadline_is_kept_and_the_work_dropped(running: Any, ask: Ask, classif
     assert len(held.read) <= 2  # those that waited when time was up were never read
 
 
-def test_the_work_of_a_client_that_left_is_dropped(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+def test_the_work_of_a_client_that_left_is_dropped(classifier: UncertaintyClassifier) -> None:
     held = Held(classifier, 0.4)
     with running(held, Limits(batch=1, gather=0.0)) as address, ThreadPoolExecutor(1) as clients:
         first = clients.submit(ask, address, ["a1"])
         while not held.read:
             time.sleep(0.01)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{address}/predict", json={"texts": ["a2"] * 5}, timeout=0.1, trust_env=False)
+            ask(address, ["a2"] * 5, timeout=0.1)
         assert first.result().status_code == 200
         assert ask(address, ["a3"]).status_code == 200
     assert len(held.read) == 2
 
 
-def test_a_slow_body_is_given_up(running: Any, classifier: UncertaintyClassifier) -> None:
+def test_a_slow_body_is_given_up(classifier: UncertaintyClassifier) -> None:
     with running(classifier, Limits(deadline=1.0)) as address:
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as line:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serve.clients import running
 from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 
 PATIENCE = 120_000
@@ -22,7 +23,7 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def address_of(running: Any, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
     """`address_of("labeler")`: the service of a product, by the name of its fixture; it runs until the module ends."""
     with ExitStack() as stack:
         yield cache(lambda product: stack.enter_context(running(request.getfixturevalue(product))))
@@ -366,7 +367,7 @@ def test_the_page_of_the_api_loads_nothing_from_elsewhere(page: Open) -> None:
     assert "at most 128 items" in tab.inner_text("main")
 
 
-def test_the_token_is_asked_for(page: Open, running: Any, classifier: UncertaintyClassifier) -> None:
+def test_the_token_is_asked_for(page: Open, classifier: UncertaintyClassifier) -> None:
     with running(classifier, token="correct-horse-battery") as address:
         tab = page(address, "#access:visible", complains=True)
         tab.fill("#token", "correct-horse-battery")

@@ -7,13 +7,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
+from serve.clients import ask
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.cli import main
 from uatlite.serve.batching import FEW
@@ -36,7 +36,7 @@ def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str],
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_answered(
-    number: signal.Signals, saved: Path, classifier: UncertaintyClassifier, ask: Callable[..., httpx.Response]
+    number: signal.Signals, saved: Path, classifier: UncertaintyClassifier
 ) -> None:
     several = ["a1"] * FEW * classifier.runtime.workers  # each worker takes the same number of them, at once
     process, address = started(str(saved), "--gather", "5000", UATLITE_TOKEN="correct-horse-battery")

@@ -13,6 +13,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from serve.clients import running
+
 EXAMPLES = 30
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ADDRESSES = {"/predict", "/explain", "/health", "/ready", "/model", "/metrics"}
@@ -21,7 +23,7 @@ ADDRESSES = {"/predict", "/explain", "/health", "/ready", "/model", "/metrics"}
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"])
 def test_requests_drawn_from_the_specification(
-    mode: schemathesis.GenerationMode, product: str, running: Any, request: pytest.FixtureRequest
+    mode: schemathesis.GenerationMode, product: str, request: pytest.FixtureRequest
 ) -> None:
     with running(request.getfixturevalue(product)) as address:
         specification = httpx.get(f"{address}/openapi.json", trust_env=False).json()
