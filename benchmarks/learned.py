@@ -20,8 +20,7 @@ import numpy as np
 from harness import head, line, numbers, parser_of_models
 from uatlite.classifier.runtime import run_tokens
 from uatlite.lab.evaluate.cells import MARGIN
-from uatlite.lab.paper.datasets import Datasets
-from uatlite.lab.paper.settings import ReproductionSettings
+from uatlite.lab.paper.source import ReproductionSettings, TaskData
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.methods.sampling import BASE
@@ -30,6 +29,7 @@ from uatlite.metrics.rows import Rows
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import longest, tokenize
 from uatlite.predictive import predict
+from uatlite.text.schema import find_task
 from uatlite.values import Dataset
 
 TEST_ROWS = 1000
@@ -59,7 +59,7 @@ def main() -> None:
     settings = ReproductionSettings.of(
         limit=TEST_ROWS, train_limit=given.rows, data_dir=given.data, precision="bf16", backbone="minilm"
     )
-    data = Datasets(settings).task(given.task)
+    data = TaskData(find_task(given.task), settings)
     train, test, usual = data.train, data.test(), settings.recipe_of(given.task)
     share = max(Counter(example.label for example in test.examples).values()) / len(test)
     print(f"{data.note}; {len(test):,} test rows, one answer for all {share:.3f}\n")

@@ -12,7 +12,7 @@ from uatlite.cli import options as shared
 from uatlite.cli.progress import ReproductionBar
 
 if TYPE_CHECKING:
-    from uatlite.lab.paper.settings import ReproductionSettings
+    from uatlite.lab.paper.source import ReproductionSettings
     from uatlite.scoring.on_ray import Cluster
 
 
@@ -71,7 +71,7 @@ def reproduce(
     """Recompute tables and figures of the paper, beside the paper's numbers. Exit code 3: something is missing."""
     from uatlite.errors import ConfigurationError
     from uatlite.lab.evaluate.plan import parse_names
-    from uatlite.lab.paper.settings import ReproductionSettings
+    from uatlite.lab.paper.source import ReproductionSettings
 
     if listed:
         Console().print(_listing(data_dir))

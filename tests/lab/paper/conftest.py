@@ -14,7 +14,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.lab.evaluate.cells import Cell
 from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PaperReport, write_reproduction
 from uatlite.lab.train.recipe import Recipe
 from uatlite.text.schema import find_task

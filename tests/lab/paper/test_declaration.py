@@ -15,7 +15,7 @@ from uatlite.lab.paper.declaration import (
     substitute_backbones,
 )
 from uatlite.lab.paper.probes import paper_measure
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 
 
 def test_there_is_one_file_for_each_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import cells as module
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
 
 TABLE = ["main"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
 
 pytest.importorskip("ray", reason="ray is not installed, so reproducing on a cluster is NOT tested")

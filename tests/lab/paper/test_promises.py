@@ -13,9 +13,9 @@ from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.models import FineTunedModels
 from uatlite.lab.paper.probes import source_of
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import FineTunedModels
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Dataset
 

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from uatlite.errors import DataError, ModelError
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.declaration import NAMES
-from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters

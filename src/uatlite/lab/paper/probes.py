@@ -7,12 +7,15 @@
 - number of parameters, and time
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from uatlite.attribution.attention import attention_shift
@@ -26,7 +29,8 @@ from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, n
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.predict import rescaled_embeddings
 from uatlite.lab.evaluate.runs import Job, Model, Runs
-from uatlite.lab.paper.models import Arrays, FineTunedModels
+from uatlite.lab.paper.source import Arrays, FineTunedModels
+from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Estimate
@@ -70,16 +74,13 @@ ATTENTION: dict[str, Callable[[Arrays], Floats]] = {
 """measure -> attention weights (tokens, tokens)"""
 
 
-def word_attention(cell: CellSpec, runs: Runs) -> Measurement:
+def word_attention(cell: CellSpec, fit: Model, runs: Runs) -> float:
     """The attention that a word of a text receives: the mean of its column over query tokens, heads and layers."""
-    values = []
-    for fit in source_of(runs).fine_tunings(cell):
-        maps = attention_maps(cell, fit, runs)
-        columns = [place for place, token in enumerate(maps["tokens"]) if str(token) == cell.word]
-        if not columns:
-            raise ConfigurationError(f"{cell.word!r} is not a token of {cell.text!r}: {', '.join(maps['tokens'])}.")
-        values.append(float(ATTENTION[cell.measure](maps)[:, columns].mean(axis=0).sum()))
-    return Measurement(tuple(values))
+    maps = attention_maps(cell, fit, runs)
+    columns = [i for i, token in enumerate(maps["tokens"]) if str(token) == cell.word]
+    if not columns:
+        raise ConfigurationError(f"{cell.word!r} is not a token of {cell.text!r}: {', '.join(maps['tokens'])}.")
+    return float(ATTENTION[cell.measure](maps)[:, columns].mean(axis=0).sum())
 
 
 def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
@@ -102,26 +103,26 @@ def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
 
 def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
     """The cosine of modulated attention with and without rescaled embeddings, mean over texts, layers and heads."""
-    return mean_over_rows(cell, (_cosines(cell, job, runs)["cosine"] for job in runs.jobs(cell)))
+    return mean_over_rows(cell, (_cosines(cell, job, runs) for job in runs.jobs(cell)))
 
 
-def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
+def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Floats:
     job = replace(job, rows=cell.rows, scale=1.0)
     config = _config_of(cell, job.model)
 
     def compute() -> Arrays:
         model, prepared = runs.source.load(job.model).model, runs.prepared(job)
-        found = np.zeros(len(prepared.dataset))
-        for row in range(len(found)):
-            inputs = prepared.tokens.pad([row])
-            plain = attention_shift(model, inputs, config).modulated
+        cosines = np.zeros(len(prepared.dataset))
+        for i in range(len(cosines)):
+            inputs = prepared.tokens.pad([i])
+            plain = attention_shift(model, inputs, config).modulated.flatten(-2)
             with rescaled_embeddings(model, cell.scale):
-                scaled = attention_shift(model, inputs, config).modulated
-            found[row] = torch.nn.functional.cosine_similarity(plain.flatten(-2), scaled.flatten(-2), dim=-1).mean()
-        return {"cosine": found}
+                scaled = attention_shift(model, inputs, config).modulated.flatten(-2)
+            cosines[i] = torch.nn.functional.cosine_similarity(plain, scaled, dim=-1).mean()
+        return {"cosine": cosines}
 
     identity = [job, cell.scale, asdict(config), runs.dataset(job).fingerprint]
-    return source_of(runs).kept("cosine", job.model, identity, compute)
+    return source_of(runs).kept("cosine", job.model, identity, compute)["cosine"]
 
 
 # ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,11 +135,11 @@ SAMPLES = 200
 def layer_share(cell: CellSpec, runs: Runs) -> Measurement | Sampled:
     """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
     check_choice("layers", cell.layers, _GROUPS)
-    assert cell.layers is not None
-    shares = [_layer_shares(cell, job, runs)["shares"] for job in runs.jobs(cell)]
-    of_group = [one[:, layers_of(cell.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
+    shares = [_layer_shares(cell, job, runs) for job in runs.jobs(cell)]
+    columns = layers_of(str(cell.layers), shares[0].shape[1] - 2)
+    of_group = [values[:, columns].sum(axis=1) for values in shares]
     if len(of_group[0]) == 1:  # a single example, as in the paper: nothing to resample
-        return Measurement(tuple(float(one[0]) for one in of_group), rows=1)
+        return Measurement(tuple(float(values[0]) for values in of_group), rows=1)
     return mean_over_rows(cell, of_group)
 
 
@@ -150,7 +151,7 @@ def layers_of(group: str, layers: int) -> list[int]:
     return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
-def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
+def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Floats:
     """Shares (texts, layers + 2) of the variance."""
     config = _config_of(cell, job.model)
 
@@ -158,15 +159,12 @@ def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
         model, prepared = runs.source.load(job.model).model, runs.prepared(job)
         ids = subset_ids(prepared.dataset, cell.subset, cell.rows)
         shares_of = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
-        found = [
-            shares_of(model, prepared.tokens.pad([place]), config).shares.cpu().numpy()
-            for place, name in enumerate(prepared.dataset.ids)
-            if name in ids
-        ]
-        return {"shares": np.concatenate(found).astype(np.float64)}
+        rows = [i for i, name in enumerate(prepared.dataset.ids) if name in ids]
+        shares = [shares_of(model, prepared.tokens.pad([i]), config).shares.cpu().numpy() for i in rows]
+        return {"shares": np.concatenate(shares).astype(np.float64)}
 
     identity = [replace(job, rows=cell.rows), cell.subset, cell.estimator, asdict(config)]
-    return source_of(runs).kept("layers", job.model, identity, compute)
+    return source_of(runs).kept("layers", job.model, identity, compute)["shares"]
 
 
 # ── token uncertainty ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,8 +176,10 @@ def correlation(cell: CellSpec, runs: Runs) -> Sampled:
     """'spearman:U,entropy', 'pearson:U,norm', or 'partial:U,entropy,norm': ranks with the last one held fixed."""
     kind, _, names = cell.measure.partition(":")
     signals = [token_signals(cell, job, runs) for job in runs.jobs(cell)]
-    values = [[one[name] if kind == "pearson" else rankdata(one[name]) for name in names.split(",")] for one in signals]
-    return _over_texts(cell, values, [one["text"] for one in signals])
+    values = [
+        [seed[name] if kind == "pearson" else rankdata(seed[name]) for name in names.split(",")] for seed in signals
+    ]
+    return _over_texts(cell, values, signals)
 
 
 def rank_stability(cell: CellSpec, runs: Runs) -> Sampled:
@@ -187,8 +187,8 @@ def rank_stability(cell: CellSpec, runs: Runs) -> Sampled:
     jobs = runs.jobs(cell)
     scaled = [token_signals(cell, job, runs) for job in jobs]
     plain = [token_signals(cell, replace(job, scale=1.0), runs) for job in jobs]
-    ranks = [[rankdata(one["U"]), rankdata(two["U"])] for one, two in zip(plain, scaled, strict=True)]
-    return _over_texts(cell, ranks, [one["text"] for one in plain])
+    ranks = [[rankdata(seed["U"]) for seed in pair] for pair in zip(plain, scaled, strict=True)]
+    return _over_texts(cell, ranks, plain)
 
 
 def token_signals(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
@@ -199,53 +199,51 @@ def token_signals(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     """
     method, config = cell.contender.method, _config_of(cell, job.model)
     job = replace(job, rows=cell.rows)
+
+    def compute() -> Arrays:
+        checkpoint, prepared = runs.source.load(job.model), runs.prepared(job)
+        parts: defaultdict[str, list[Floats]] = defaultdict(list)
+        with rescaled_embeddings(checkpoint.model, job.scale):
+            for batch in prepared.tokens.batches():
+                samples = sample(checkpoint.model, batch.inputs, config)
+                summary = predict(samples.logits.cpu().numpy())
+                real = batch.inputs["attention_mask"].bool().numpy()
+                of_text = {"entropy": summary.entropy, "mi": summary.mutual_information, "text": np.array(batch.rows)}
+                values = {name: np.broadcast_to(texts[:, None], real.shape) for name, texts in of_text.items()}
+                values |= {"U": samples.token_uncertainty.cpu().numpy(), **_norms(checkpoint, batch.inputs)}
+                for name, tokens in values.items():
+                    parts[name].append(tokens[real].astype(np.float64))
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
     identity = [job, method_to_dict(method), runs.dataset(job).fingerprint]
-    return source_of(runs).kept("tokens", job.model, identity, lambda: _compute_signals(job, config, runs))
-
-
-def _compute_signals(job: Job, config: UATConfig, runs: Runs) -> Arrays:
-    checkpoint, prepared = runs.source.load(job.model), runs.prepared(job)
-    found: dict[str, list[Floats]] = {name: [] for name in ("U", "entropy", "mi", "norm", "block", "text")}
-    with rescaled_embeddings(checkpoint.model, job.scale):
-        for batch in prepared.tokens.batches():
-            samples = sample(checkpoint.model, batch.inputs, config)
-            summary = predict(samples.logits.cpu().numpy())
-            real = batch.inputs["attention_mask"].bool().numpy()
-            of_text = {"entropy": summary.entropy, "mi": summary.mutual_information, "text": np.array(batch.rows)}
-            values = {name: np.broadcast_to(one[:, None], real.shape) for name, one in of_text.items()}
-            values |= {"U": samples.token_uncertainty.cpu().numpy(), **_norms(checkpoint, batch.inputs)}
-            for name, one in values.items():
-                found[name].append(one[real].astype(np.float64))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return source_of(runs).kept("tokens", job.model, identity, compute)
 
 
 def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> dict[str, Floats]:
     """Norms (batch, tokens) of the token embeddings and of the embedding block's output."""
     model, row = checkpoint.model, view_of(checkpoint.model).architecture
-    outputs: dict[str, torch.Tensor] = {}
+    norms: dict[str, Floats] = {}
     modules = {"norm": model.get_input_embeddings(), "block": model.get_submodule(f"{row.base}.{row.embedding}")}
-    hooks = [
-        module.register_forward_hook(lambda _, __, output, name=name: outputs.__setitem__(name, output))
-        for name, module in modules.items()
-    ]
-    try:
-        with torch.inference_mode():
-            model(**{name: value.to(model.device) for name, value in inputs.items()})
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return {name: output.float().norm(dim=-1).cpu().numpy() for name, output in outputs.items()}
+
+    def keep(name: str, _: object, __: object, output: torch.Tensor) -> None:
+        norms[name] = output.float().norm(dim=-1).cpu().numpy()
+
+    with torch.inference_mode(), ExitStack() as hooks:
+        for name, module in modules.items():
+            hooks.callback(module.register_forward_hook(partial(keep, name)).remove)
+        model(**{name: value.to(model.device) for name, value in inputs.items()})
+    return norms
 
 
-def _over_texts(cell: CellSpec, signals: Sequence[Sequence[Floats]], texts: Sequence[Floats]) -> Sampled:
-    """The correlation of each seed; `texts` (tokens,) are the numbers of the texts, which are resampled."""
+def _over_texts(cell: CellSpec, signals: Sequence[Sequence[Floats]], tokens: Sequence[Arrays]) -> Sampled:
+    """The correlation of each seed; the texts of the tokens are resampled."""
 
-    def statistic(values: Sequence[Floats], text: Floats) -> Statistic:
-        rows = text.astype(np.intp)
+    def statistic(values: Sequence[Floats], rows: NDArray[np.intp]) -> Statistic:
         return lambda counts: _correlate(values, counts[:, rows])
 
-    estimates = (Estimate(statistic(values, text)) for values, text in zip(signals, texts, strict=True))
-    return over_rows(cell, estimates, int(texts[0].max()) + 1)
+    rows = [seed["text"].astype(np.intp) for seed in tokens]
+    estimates = (Estimate(statistic(*pair)) for pair in zip(signals, rows, strict=True))
+    return over_rows(cell, estimates, int(rows[0].max()) + 1)
 
 
 def _correlate(signals: Sequence[Floats], weights: Floats) -> Floats:
@@ -270,20 +268,15 @@ def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
 # ── single sentences ───────────────────────────────────────────────────────────────────────────────────────────────
 
 PROBES: dict[str, Callable[[Arrays], Floats]] = {
-    "probe-confidence": lambda found: found["confidence"],
-    "probe-doubt": lambda found: 1 - found["confidence"],
-    "probe-information": lambda found: found["information"],
+    "probe-confidence": lambda said: said["confidence"],
+    "probe-doubt": lambda said: 1 - said["confidence"],
+    "probe-information": lambda said: said["information"],
 }
 """measure -> its value from confidence and mutual information; the paper's "Unc" is 1 - confidence"""
 
 
-def probe(cell: CellSpec, runs: Runs) -> Measurement:
+def probe(cell: CellSpec, fit: Model, runs: Runs) -> float:
     """Confidence, 1 - confidence, or mutual information of a sentence."""
-    value = PROBES[cell.measure]
-    return Measurement(tuple(float(value(_probe(cell, fit, runs))) for fit in source_of(runs).fine_tunings(cell)))
-
-
-def _probe(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
     method = cell.contender.method.seeded(fit.seed)
 
     def compute() -> Arrays:
@@ -291,7 +284,8 @@ def _probe(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
         summary = predict(run_tokens(checkpoint.model, method, text_tokens(cell, checkpoint)).logits)
         return {"confidence": summary.confidence[0], "information": summary.mutual_information[0]}
 
-    return source_of(runs).kept("probe", fit, [fit, method_to_dict(method), fit.seed, cell.text], compute)
+    identity = [fit, method_to_dict(method), fit.seed, cell.text]
+    return float(PROBES[cell.measure](source_of(runs).kept("probe", fit, identity, compute)))
 
 
 # ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -320,44 +314,51 @@ def latency_ratio(cell: CellSpec, runs: Runs) -> Measurement:
 
 
 def _latencies(cell: CellSpec, runs: Runs) -> Arrays:
-    """Seconds (runs,) of each timed contender."""
-    fit = source_of(runs).fine_tunings(replace(cell, contender=Contender(BASE), seeds=1))[0]
-    return source_of(runs).kept("seconds", fit, [fit], lambda: _time(runs.source.load(fit), fit.seed))
-
-
-def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
-    """All contenders run in turn, so that other load on the machine affects all of them.
+    """Seconds (runs,) of each timed contender; they run in turn, so that other load on the machine affects all.
 
     The temperature is fitted on noise: its value does not change what it costs.
     """
-    model = checkpoint.model
-    generator = torch.Generator().manual_seed(seed)
-    length = min(TOKENS, model.config.max_position_embeddings)
-    ids = torch.randint(5, model.config.vocab_size, (_BATCH, length), generator=generator).to(model.device)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    contenders = {name: parse_contender(name) for name in TIMED}
-    methods = {name: contender.method.seeded(seed) for name, contender in contenders.items()}
-    noise, classes = np.random.default_rng(seed), model.config.num_labels
-    temperature = Temperature.fit(noise.normal(size=(100, classes)), noise.integers(classes, size=100))
+    fit = source_of(runs).fine_tunings(replace(cell, contender=Contender(BASE), seeds=1))[0]
 
-    def run(name: str) -> None:
-        logits = methods[name].run(model, inputs).logits.mean(dim=0).cpu().numpy()
-        if contenders[name].calibrated:
-            temperature.probabilities(logits)
+    def compute() -> Arrays:
+        model, generator = runs.source.load(fit).model, torch.Generator().manual_seed(fit.seed)
+        length = min(TOKENS, model.config.max_position_embeddings)
+        ids = torch.randint(5, model.config.vocab_size, (_BATCH, length), generator=generator).to(model.device)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        noise, classes = np.random.default_rng(fit.seed), model.config.num_labels
+        temperature = Temperature.fit(noise.normal(size=(100, classes)), noise.integers(classes, size=100))
 
-    warm_up, timed = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
-    turns = [[seconds(partial(run, name)) for name in TIMED] for _ in range(warm_up + timed)]
-    return dict(zip(TIMED, np.array(turns[warm_up:]).T, strict=True))
+        def run(method: Method, calibrated: bool) -> None:
+            logits = method.run(model, inputs).logits.mean(dim=0).cpu().numpy()
+            if calibrated:
+                temperature.probabilities(logits)
+
+        timed = [partial(run, one.method.seeded(fit.seed), one.calibrated) for one in map(parse_contender, TIMED)]
+        warm_up, rounds = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
+        turns = [list(map(seconds, timed)) for _ in range(warm_up + rounds)]
+        return dict(zip(TIMED, np.array(turns[warm_up:]).T, strict=True))
+
+    return source_of(runs).kept("seconds", fit, [fit], compute)
 
 
 # ── by name ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+
+def _of_models(value: Callable[[CellSpec, Model, Runs], float], decimals: int = 3) -> Measure:
+    """A number of each model, of which nothing is resampled."""
+
+    def compute(cell: CellSpec, runs: Runs) -> Measurement:
+        return Measurement(tuple(value(cell, fit, runs) for fit in source_of(runs).fine_tunings(cell)))
+
+    return Measure(compute, no_jobs, decimals)
+
+
 PROBED: dict[str, Measure] = {
     "rank-stability": Measure(rank_stability, no_jobs),
     "attention-cosine": Measure(attention_cosine, no_jobs),
-    **{name: Measure(word_attention, no_jobs, decimals=4) for name in ATTENTION},
+    **{name: _of_models(word_attention, decimals=4) for name in ATTENTION},
     "layer-share": Measure(layer_share, no_jobs),
-    **{name: Measure(probe, no_jobs) for name in PROBES},
+    **{name: _of_models(probe) for name in PROBES},
     "parameters": Measure(parameters, no_jobs, decimals=1, of_learning=False),
     "latency": Measure(latency, no_jobs, decimals=1, of_learning=False),
     "latency-ratio": Measure(latency_ratio, no_jobs, decimals=2, of_learning=False),

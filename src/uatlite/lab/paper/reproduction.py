@@ -14,8 +14,8 @@ from uatlite.lab.evaluate.plan import inventory, parse_set
 from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs
 from uatlite.lab.paper.claims import Reproduction, judge
 from uatlite.lab.paper.declaration import Declaration, find_declaration, substitute_backbones
-from uatlite.lab.paper.models import FineTunedModels, members_of, title_of
 from uatlite.lab.paper.probes import paper_measure, source_of
+from uatlite.lab.paper.source import FineTunedModels, members_of, title_of
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import backbone_directory
@@ -104,13 +104,13 @@ class _Reproducer:
 
     def _reason(self, name: str, on: str, fitted: bool) -> str | None:
         """Why cells of a task's models on a set cannot be computed, found by reading the rows; None where they can."""
-        asked, datasets = self.source.settings.tasks, self.source.datasets
+        asked, source = self.source.settings.tasks, self.source
         if asked and name not in asked:
             return f"models of {name} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
         try:
-            datasets.find(on)
-            datasets.find(name)  # whether the model has learned its task is measured on these rows
-            task = datasets.task(name)
+            source.dataset(on)
+            source.dataset(name)  # whether the model has learned its task is measured on these rows
+            task = source.data(name)
             _ = task.train, task.calibration if fitted else None
         except UNAVAILABLE as error:
             return f"needs {on}: {error}"
@@ -233,8 +233,8 @@ def _row_notes(cells: Iterable[CellSpec], source: FineTunedModels) -> list[str]:
     for cell in cells:
         if cell.set_name in tested and cell.task in trained:
             continue
-        trained[cell.task] = source.datasets.task(cell.task).note
-        dataset = source.datasets.find(cell.set_name)
+        trained[cell.task] = source.data(cell.task).note
+        dataset = source.dataset(cell.set_name)
         fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(dataset) < limit else ""
         tested[cell.set_name] = f"{cell.set_name}: tested on {len(dataset):,} rows of {dataset.source}{fewer}"
     return [*trained.values(), *tested.values()]

@@ -19,10 +19,9 @@ from uatlite.lab.evaluate.cells import Cell, Grid, Line
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.claims import Findings, OwnResult, Reproduction, findings_of, summary
-from uatlite.lab.paper.models import FineTunedModels
 from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
-from uatlite.lab.paper.settings import ReproductionSettings
+from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells
 from uatlite.lab.report.page import Drawn, Part, Plain, Section, Together, blocks, page_html

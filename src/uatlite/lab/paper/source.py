@@ -1,0 +1,384 @@
+"""What a reproduction runs on: its settings, the rows of each task, and the models, which all tables share.
+
+DIR/models/TASK-METHOD-SEED-KEY/    a classifier and the record of its training; there is one for each backbone, task,
+                                    trained method and seed, and KEY is a hash of everything that decides the weights
+    kept/NAME-KEY.npz               arrays that were computed with a model
+
+The default settings are the paper's: BERT-base from the hub, its recipe, five seeds. Where a data directory has no
+training rows of a task (many copies of SQuAD 2.0 and MedQA lack them), its calibration rows are divided: most train,
+the rest calibrate. The test rows are the same either way, and the report says which.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import ConfigurationError, DataError, check_choice
+from uatlite.lab.evaluate.cells import CellSpec, draw
+from uatlite.lab.evaluate.measures import UNAVAILABLE
+from uatlite.lab.evaluate.models import absolute
+from uatlite.lab.evaluate.plan import CALIBRATION, TEST
+from uatlite.lab.evaluate.runs import Job, Model, Remote, nothing
+from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
+from uatlite.lab.train.methods import METHOD_TRAININGS, steps, train_method
+from uatlite.lab.train.recipe import (
+    CHANGES,
+    PLAIN,
+    RECIPES,
+    MethodTraining,
+    Recipe,
+    TrainingJob,
+    read_finished,
+    recipe_for,
+    step_counter,
+)
+from uatlite.metrics.intervals import RESAMPLES
+from uatlite.model.load import Checkpoint, load_checkpoint
+from uatlite.text.files import hub_access
+from uatlite.text.schema import Task, catalogue, find_task
+from uatlite.text.tasks import find_rows, load, take_share
+from uatlite.text.write import Pieces, make_directory
+from uatlite.values import Dataset
+
+BACKBONE = "bert-base-uncased"
+TRAINING_ROWS = 10
+"""With a row limit, training uses at most this many times as many rows as are evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproductionSettings:
+    """Backbones, data, and how many rows, seeds and resamples."""
+
+    backbone: str | None = None
+    """the backbone of every table; the paper's by default"""
+    others: tuple[str, ...] = ()
+    """replace, together with `backbone`, the backbones that `backbones` and `scaling` compare"""
+    data_dir: Path | None = None
+    seeds: int = 5
+    trained_seeds: int | None = None
+    """at most this many seeds of methods with a training of their own, such as SNGP; as many as `seeds` by default"""
+    limit: int | None = None
+    """rows drawn from each evaluated set"""
+    train_limit: int | None = None
+    """rows drawn to train on"""
+    recipe: Recipe = RECIPES["paper"]
+    by_task: Mapping[str, Recipe] = field(default_factory=dict)
+    """task -> its recipe, where that is another one"""
+    resamples: int = RESAMPLES
+    tasks: tuple[str, ...] = ()
+    """only models of these tasks; cells of others stay empty. All tasks by default"""
+    learned_only: bool = False
+    """stop at the plain model of a task that it has not learned; cells that need more stay empty"""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "trained_seeds", "limit", "train_limit", "resamples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name}={value} is not 1 or more.")
+        for task in self.tasks:
+            check_choice("task", task, catalogue())
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        limit: int | None = None,
+        train_limit: int | None = None,
+        recipe: str | None = None,
+        precision: str | None = None,
+        **others: Any,
+    ) -> "ReproductionSettings":
+        """With `limit`, the defaults change: ten times as many training rows, and the recipe for few rows."""
+        name = recipe or ("paper" if limit is None else "few-rows")
+        train_limit = train_limit or (None if limit is None else TRAINING_ROWS * limit)
+        changes: dict[str, Any] = {} if precision is None else {"precision": precision}
+        by_task = {task: replace(recipe_for(name, task), **changes) for task in CHANGES.get(name, {})}
+        usual = replace(recipe_for(name), **changes)
+        return cls(limit=limit, train_limit=train_limit, recipe=usual, by_task=by_task, **others)
+
+    def recipe_of(self, task: str) -> Recipe:
+        """How models of a task are trained."""
+        return self.by_task.get(task, self.recipe)
+
+    def absolute(self) -> "ReproductionSettings":
+        """The same settings for a process with another working directory."""
+        return replace(
+            self,
+            backbone=self.backbone and absolute(self.backbone),
+            others=tuple(map(absolute, self.others)),
+            data_dir=self.data_dir and self.data_dir.absolute(),
+        )
+
+    @property
+    def substitutes(self) -> tuple[str, ...]:
+        """The backbones given in place of the paper's, that of every table first unless `others` has a place for it.
+
+        Empty where the paper's own are run.
+        """
+        if self.backbone is None:
+            return ()
+        return self.others if self.backbone in self.others else (self.backbone, *self.others)
+
+    def backbone_of(self, name: str | None) -> str:
+        """The backbone that a cell names, or else the one of every table."""
+        return name or self.backbone or BACKBONE
+
+    def describe(self, trained: Collection[str]) -> list[str]:
+        """The settings in words, for the head of the report; `trained` are the tasks with models on it."""
+        rows = "all rows of each set" if self.limit is None else f"at most {self.limit:,} rows of each set"
+        training = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
+        backbone = self.backbone_of(None)
+        fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
+        seeds = "one seed" if self.seeds == 1 else (
+            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one"
+        )  # fmt: skip
+        usual = asdict(self.recipe)
+        recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
+        for task in (task for task in self.by_task if task in trained):
+            differs = {name: value for name, value in asdict(self.by_task[task]).items() if value != usual[name]}
+            recipe += f"; {task}: {', '.join(f'{name} {value}' for name, value in differs.items())}"
+        return [
+            f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {training}; "
+            f"{seeds}{fewer}.",
+            f"Recipe: {recipe}.",
+            f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
+            "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
+        ]
+
+
+# ── rows ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TRAINING_SHARE = 70
+"""Per cent of the calibration rows that train where there are no training rows."""
+LARGER = "test-original"
+"""A labelled test set that some tasks have besides the paper's, which is half of a dev set."""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The rows of one task, read when first used."""
+
+    task: Task
+    settings: ReproductionSettings
+
+    @cached_property
+    def divided(self) -> tuple[Dataset, Dataset] | None:
+        """The calibration rows as (training, calibration); None where the task has training rows of its own."""
+        try:
+            find_rows(self.task, "train", self.settings.data_dir)
+        except DataError:
+            rows = load(self.task, CALIBRATION, self.settings.data_dir)
+            return _share(rows, self.task, (0, TRAINING_SHARE)), _share(rows, self.task, (TRAINING_SHARE, 100))
+        return None
+
+    @cached_property
+    def train(self) -> Dataset:
+        limit = self.settings.train_limit
+        if self.divided is None:
+            return load(self.task, "train", self.settings.data_dir, limit=limit)
+        return draw(self.divided[0], limit)
+
+    @cached_property
+    def calibration(self) -> Dataset:
+        return self.test(CALIBRATION) if self.divided is None else draw(self.divided[1], self.settings.limit)
+
+    def test(self, split: str = TEST) -> Dataset:
+        """The rows of a split; in place of test rows that are too few for the limit, those of a larger labelled set."""
+        rows = load(self.task, split, self.settings.data_dir, limit=self.settings.limit)
+        if split == TEST and LARGER in self.task.splits and len(rows) < (self.settings.limit or 0):
+            with suppress(DataError):  # it is in files only, and not everyone has them
+                return load(self.task, LARGER, self.settings.data_dir, limit=self.settings.limit)
+        return rows
+
+    @property
+    def note(self) -> str:
+        """Where the training rows came from, in words."""
+        divided = "" if self.divided is None else (
+            f" ({self.task.name} has no training rows here: {TRAINING_SHARE} % of its calibration rows train, the "
+            "others calibrate; the test rows are untouched)"
+        )  # fmt: skip
+        limit = self.settings.train_limit
+        fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(self.train) < limit else ""
+        return f"{self.task.name}: trained on {len(self.train):,} rows of {self.train.source}{divided}{fewer}"
+
+
+def _share(dataset: Dataset, task: Task, share: tuple[int, int]) -> Dataset:
+    """The rows between two percentages; rows of one group, such as an article, stay together."""
+    column = task.layout.group
+    groups: list[Hashable] | None = None if column is None else [str(row.meta[column]) for row in dataset.examples]
+    examples = take_share(dataset.examples, share, groups)
+    return replace(dataset, examples=tuple(examples), source=f"{dataset.source}, {share[0]}–{share[1]} % of those")
+
+
+# ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Arrays = Mapping[str, NDArray[np.float64]]
+
+
+def training_of(model: Model) -> MethodTraining:
+    """How a model's method is trained."""
+    return METHOD_TRAININGS.get(model.method, PLAIN)
+
+
+def members_of(model: Model) -> list[Model]:
+    """The plain fine-tunings that a model is made of, which other cells use too: of this seed and the next."""
+    training = training_of(model)
+    count = training.fine_tunings if training.from_plain else 0
+    return [replace(model.plain, seed=model.seed + i) for i in range(count)]
+
+
+def title_of(model: Model) -> str:
+    """'bert-tiny on mnli, swag, seed 0'"""
+    method = "" if model == model.plain else f", {model.method}"
+    return f"{Path(model.name).name} on {model.task}{method}, seed {model.seed}"
+
+
+class FineTunedModels:
+    """The source of a reproduction: its rows, the models in DIR/models, and arrays in DIR/kept."""
+
+    label_order: tuple[str, ...] | None = None
+
+    def __init__(self, directory: Path, settings: ReproductionSettings) -> None:
+        self.settings = settings
+        self._directory = directory
+        self._arrays = Pieces(directory / "kept")
+        self._data: dict[str, TaskData] = {}
+        self._sets: dict[str, Dataset] = {}
+        self._loaded: tuple[Model, Checkpoint] | None = None
+
+    @property
+    def elsewhere(self) -> "Callable[[], FineTunedModels]":
+        return partial(FineTunedModels, self._directory.absolute(), self.settings.absolute())
+
+    # ── what a cell needs ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def fine_tunings(self, cell: CellSpec) -> list[Model]:
+        """The models of a cell, one for each seed."""
+        training = METHOD_TRAININGS.get(cell.contender.method.key, PLAIN)
+        backbone = self.settings.backbone_of(cell.backbone)
+        allowed = [self.settings.seeds, cell.seeds, None if training is PLAIN else self.settings.trained_seeds]
+        seeds = min(count for count in allowed if count is not None)
+        return [Model(backbone, cell.task, training.key, seed) for seed in range(seeds)]
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        return [(fit, fit.seed) for fit in self.fine_tunings(cell)]
+
+    def task(self, on: str) -> Task:
+        return find_task(on.partition("/")[0])
+
+    def data(self, task: str) -> TaskData:
+        """All rows of a task."""
+        if task not in self._data:
+            self._data[task] = TaskData(find_task(task), self.settings)
+        return self._data[task]
+
+    def dataset(self, name: str) -> Dataset:
+        """The set called 'mnli', 'mnli/test' or 'mnli/calibration'; 'mnli/reference' says what is in scope."""
+        if name not in self._sets:
+            task, _, split = name.partition("/")
+            data = self.data(task)
+            if split == REFERENCE:
+                self._sets[name] = draw(data.train.in_scope(), REFERENCE_ROWS)
+            else:
+                self._sets[name] = data.calibration if split == CALIBRATION else data.test(split or TEST)
+        return self._sets[name]
+
+    def reference(self, model: Model) -> str:
+        return f"{model.task}/{REFERENCE}"
+
+    def max_length(self, model: Model) -> int | None:
+        return self.settings.recipe_of(model.task).max_length
+
+    def describe(self, job: Job) -> str:
+        perturbed = f"+{job.perturbation}" if job.perturbation else ""
+        scaled = f", ×{job.scale:g}" if job.scale != 1 else ""
+        return f"predicting {job.method.name} on {job.on}{perturbed}{scaled}, {title_of(job.model)}"
+
+    def kept(self, name: str, fit: Model, identity: Sequence[object], compute: Callable[[], Arrays]) -> Arrays:
+        """Arrays computed with a model, stored in DIR/kept; `identity` is all else that decides their values."""
+        text = json.dumps([*identity, self.path(fit).name], sort_keys=True, default=asdict)
+        piece = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+        arrays = self._arrays.read(piece, _read_arrays)
+        if arrays is None:
+            arrays = compute()
+            make_directory(self._arrays.directory)
+            with self._arrays.write(piece) as file:
+                np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+        return arrays
+
+    # ── fine-tuning ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def path(self, fit: Model) -> Path:
+        """The directory of a model; other rows, another recipe or backbone give another one."""
+        identity = json.dumps(asdict(self._job(fit).run(training_of(fit).name)), sort_keys=True)
+        key = hashlib.sha256(identity.encode()).hexdigest()[:10]
+        return self._directory / "models" / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
+
+    def work(self, fit: Model) -> float:
+        """The work of a fine-tuning, in passes over a sequence; a forward and backward step counts as three."""
+        data = self.data(fit.task)
+        batch = min(self.settings.recipe_of(fit.task).batch_size, len(data.train))
+        sequences = len(data.task.labels) if data.task.kind == "choice" else 1  # of a row: one for each option
+        return 3.0 * self._steps(fit) * batch * sequences
+
+    def fine_tune(self, fit: Model, advance: Callable[[float], None]) -> None:
+        """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
+        members = members_of(fit)
+        for member in members:
+            self.fine_tune(member, nothing)
+        total, done = self.work(fit), 0.0
+        work_of_step = total / max(1, self._steps(fit))
+
+        def count(steps: float) -> None:
+            nonlocal done
+            done += work_of_step * steps
+            advance(work_of_step * steps)
+
+        bases = [self.path(member) for member in members]
+        training, report = training_of(fit), step_counter(count)
+        with hub_access(fit.name):
+            train_method(training, self._job(fit), self.path(fit), bases=bases, resume=True, report=report)
+        advance(total - done)
+
+    def fine_tune_on(self, remote: Remote, fits: Sequence[Model]) -> None:
+        """Let other machines train what is missing of some models; first what others are made of.
+
+        A model that cannot be trained is left out: `fine_tune` then says why.
+        """
+        missing = [fit for fit in fits if read_finished(self.path(fit)) is None]
+        for wave in ([fit for fit in missing if not members_of(fit)], [fit for fit in missing if members_of(fit)]):
+            if wave:
+                remote.run([partial(fine_tune_here, self.elsewhere, fit) for fit in wave], nothing)
+
+    def load(self, fit: Model) -> Checkpoint:
+        """A trained model; the last one stays in memory."""
+        if self._loaded is None or self._loaded[0] != fit:
+            self._loaded = fit, load_checkpoint(self.path(fit), kind=self.task(fit.task).kind)
+        return self._loaded[1]
+
+    def _steps(self, fit: Model) -> int:
+        return steps(training_of(fit), self._job(fit), len(members_of(fit)))
+
+    def _job(self, fit: Model) -> TrainingJob:
+        recipe = self.settings.recipe_of(fit.task)
+        return TrainingJob(fit.name, self.data(fit.task).train, recipe=recipe, seed=fit.seed)
+
+
+def fine_tune_here(source: Callable[[], FineTunedModels], fit: Model) -> float:
+    """Train a model of a reproduction on another machine that sees its directory."""
+    with suppress(*UNAVAILABLE):
+        source().fine_tune(fit, nothing)
+    return 0.0
+
+
+def _read_arrays(path: Path) -> Arrays:
+    with np.load(path) as arrays:
+        return dict(arrays)

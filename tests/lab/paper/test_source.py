@@ -1,0 +1,136 @@
+"""What a reproduction runs on: rows, models, seeds and arrays, each computed once and again where a file is broken."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uatlite.errors import ConfigurationError
+from uatlite.lab.evaluate import predict
+from uatlite.lab.evaluate.cells import CellSpec, subset_ids
+from uatlite.lab.evaluate.plan import parse_contender
+from uatlite.lab.evaluate.runs import Model, Runs
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.paper.source import Arrays, FineTunedModels
+from uatlite.lab.paper.source import ReproductionSettings as Settings
+from uatlite.text.tasks import load
+
+
+def source_of(data_dir: Path, **options: Any) -> FineTunedModels:
+    return FineTunedModels(Path("nowhere"), Settings.of(data_dir=data_dir, **options))
+
+
+def test_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir: Path) -> None:
+    data = source_of(data_dir).data("squad2")
+    parts = [data.train, data.calibration, data.test()]
+    titles = [{str(example.meta["title"]) for example in part.examples} for part in parts]
+    assert all(titles)
+    assert not titles[0] & titles[1]
+    assert not (titles[0] | titles[1]) & titles[2]
+    assert sum(map(len, parts)) == 200
+    assert "no training rows here" in data.note
+
+
+def test_training_rows_are_used_where_there_are_some(data_dir: Path) -> None:
+    data = source_of(data_dir).data("sst2")
+    assert data.train.fingerprint == load("sst2", "train", data_dir).fingerprint
+    assert data.calibration.fingerprint == load("sst2", "calibration", data_dir).fingerprint
+    assert "no training rows" not in data.note
+
+
+def test_limits(data_dir: Path) -> None:
+    limited = source_of(data_dir, limit=3).data("sst2")
+    assert (len(limited.train), len(limited.calibration), len(limited.test())) == (30, 3, 3)
+    assert Settings.of(limit=3).recipe != Settings.of().recipe
+    assert Settings.of(limit=3, recipe="paper").recipe == Settings.of().recipe
+
+
+def test_a_task_is_trained_by_its_own_recipe() -> None:
+    settings = Settings.of(limit=3)
+    exact, fast = Settings.of(limit=3, precision="fp32"), Settings.of(limit=3, precision="bf16")
+    assert exact == settings
+    assert {fast.recipe_of(task).precision for task in ("sst2", "rotten-tomatoes")} == {"bf16"}
+    assert settings.recipe_of("sst2").epochs == 1
+    assert settings.recipe_of("pubmedqa") == settings.recipe
+    assert Settings.of().recipe_of("sst2") == Settings.of().recipe
+    assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe({"sst2"}))
+    assert "sst2: " not in " ".join(settings.describe({"mnli"}))
+    assert "; 5 seeds, each with its own fine-tuning" in settings.describe(())[0]
+    assert settings.of(seeds=1).describe(())[0].endswith("; one seed.")
+
+
+def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:
+    few = len(load("sst2", "test", data_dir))
+    shutil.copytree(data_dir / "sst2", tmp_path / "sst2")
+    lines = [json.dumps({"text": f"A film, number {number}.", "label": "positive"}) for number in range(few + 5)]
+    assert len(source_of(tmp_path, limit=few + 1).dataset("sst2")) == few
+    (tmp_path / "sst2" / "test_original.jsonl").write_text("\n".join(lines))
+    larger = source_of(tmp_path, limit=few + 1)
+    assert larger.dataset("sst2").split == "test-original"
+    assert len(larger.dataset("sst2")) == few + 1
+    assert larger.data("sst2").calibration.split == "calibration"
+    assert source_of(tmp_path, limit=few).dataset("sst2").split == "test"
+    assert source_of(tmp_path).dataset("sst2").split == "test"
+
+
+def test_a_subset_meets_every_condition(data_dir: Path) -> None:
+    hans = source_of(data_dir).dataset("hans")
+    ids = subset_ids(hans, "heuristic=subsequence&label=non-entailment", None)
+    found = [example for example in hans.examples if example.id in ids]
+    assert {(one.meta["heuristic"], hans.labels[one.label or 0]) for one in found} == {
+        ("subsequence", "non-entailment")
+    }
+    assert len(subset_ids(hans, None, 7)) == 7
+    with pytest.raises(ConfigurationError, match="heuristic"):
+        subset_ids(hans, "heuristics=subsequence", None)
+
+
+def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings: Settings, tmp_path: Path) -> None:
+    fit, computed = Model("backbone", "sst2"), []
+
+    def compute() -> Arrays:
+        computed.append(True)
+        return {"values": np.arange(3.0)}
+
+    def read(text: str = "a") -> list[float]:
+        return FineTunedModels(tmp_path, settings).kept("numbers", fit, [fit, text], compute)["values"].tolist()
+
+    assert read() == read() == [0.0, 1.0, 2.0]
+    assert len(computed) == 1
+    (path,) = (tmp_path / "kept").iterdir()
+    assert path.name.startswith("numbers-")
+    path.write_bytes(path.read_bytes()[:40])
+    assert read() == read() == [0.0, 1.0, 2.0]
+    assert len(computed) == 2
+    assert read("b") == [0.0, 1.0, 2.0]
+    assert len(list((tmp_path / "kept").glob("numbers-*.npz"))) == 2
+
+
+def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings: Settings, tmp_path: Path) -> None:
+    source = FineTunedModels(tmp_path, replace(settings, seeds=3, trained_seeds=2))
+    sngp = CellSpec(measure="ece", contender=parse_contender("sngp"))
+    cells = {"uat": replace(sngp, contender=parse_contender("uat")), "sngp": sngp}
+    assert {name: len(source.fine_tunings(cell)) for name, cell in cells.items()} == {"uat": 3, "sngp": 2}
+    (one,) = source.fine_tunings(replace(sngp, seeds=1))  # the table's own bound holds
+    assert one.seed == 0
+
+
+def test_what_a_method_learns_from_another_is_computed_once(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome() -> list[float]:
+        source = FineTunedModels(tmp_path, replace(settings, limit=60))
+        runs = Runs(source, Store(tmp_path / "store"))
+        cell = CellSpec(measure="nll", contender=parse_contender("distilled+its"), task="sst2")
+        source.fine_tune(runs.jobs(cell)[0].model, lambda work: None)
+        return runs.outcomes(cell)[0].probabilities.tolist()
+
+    first = outcome()
+    names = sorted(run.provenance.method for run in Store(tmp_path / "store").runs())
+    assert names == ["analytic", "base", "base", "distilled", "distilled"]  # on calibration rows and test rows
+    monkeypatch.setattr(predict, "run_tokens", lambda *_: pytest.fail("a model ran again"))
+    assert outcome() == first
