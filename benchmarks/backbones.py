@@ -6,7 +6,7 @@ DIR of --data holds the files of the tasks (see `uatlite tasks`). A finished mod
 one goes on from its last checkpoint, so the command can be stopped and repeated at any time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import numbers, parser_of_models
@@ -40,7 +40,7 @@ class Backbone:
 
 
 def recipe(**settings: object) -> Recipe:
-    return Recipe(**{**SHORT.to_dict(), **settings})  # type: ignore[arg-type]
+    return replace(SHORT, **settings)  # type: ignore[arg-type]
 
 
 BACKBONES = {

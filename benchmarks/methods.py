@@ -28,7 +28,8 @@ from transformers import (
 
 from harness import head, line, parser_of, ratios, seconds
 from uatlite.classifier.runtime import run_tokens
-from uatlite.lab.train.methods import parse_training, train_method
+from uatlite.lab.train.fine_tune import train_method
+from uatlite.lab.train.methods import parse_training
 from uatlite.lab.train.recipe import DEMO, TrainingJob
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.lab.train.methods import METHOD_TRAININGS, train_method
+from uatlite.lab.train.fine_tune import train_method
+from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import Recipe
 from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.methods.method import Method

@@ -23,7 +23,7 @@ from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.results import findings, write_results
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished, step_counter
+from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
 from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import load
@@ -115,7 +115,7 @@ def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkp
     if finished(directory, job.run()) is None:
         display.begin("fine-tuning", settings.recipe.steps(len(rows)))
         display.step(f"{len(rows):,} sentences")
-        fine_tune(job, directory, report=step_counter(display.advance))
+        fine_tune(job, directory, advance=display.advance)
     return load_checkpoint(directory, kind=settings.task.kind)
 
 

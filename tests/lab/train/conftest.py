@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.lab.train.recipe import Report, Step
+from uatlite.lab.train.fine_tune import Advance
 from uatlite.values import Dataset, Example, Span, Words
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad"]
@@ -72,15 +72,18 @@ def labelled() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def stop_after() -> Callable[[int], Report]:
-    """A report that ends a run, as Ctrl-C does, after so many steps."""
+def stop_after() -> Callable[[int], Advance]:
+    """What ends a run, as Ctrl-C does, after so many steps."""
 
-    def stopping(steps: int) -> Report:
-        def report(step: Step) -> None:
-            if step.done >= steps:
+    def stopping(steps: int) -> Advance:
+        seen: list[float] = []
+
+        def advance(done: float) -> None:
+            seen.append(done)
+            if sum(seen) >= steps:
                 raise KeyboardInterrupt
 
-        return report
+        return advance
 
     return stopping
 

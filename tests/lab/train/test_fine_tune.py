@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
-from uatlite.lab.train.fine_tune import fine_tune, with_new_head
-from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, Report, Step, TrainingJob, finished
+from uatlite.lab.train.fine_tune import Advance, fine_tune, with_new_head
+from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, TrainingJob, finished
 from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example
 
-Stop = Callable[[int], Report]
+Stop = Callable[[int], Advance]
 Same = Callable[[Path, Path], bool]
 QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
 
@@ -126,23 +126,25 @@ def test_the_seed_decides_the_weights(
 
 def test_another_run_is_not_resumed(backbone: Path, train: Dataset, tmp_path: Path, stop_after: Stop) -> None:
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, report=stop_after(1))
+        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, advance=stop_after(1))
     with pytest.raises(ConfigurationError, match="holds a run with another seed; resume with the settings"):
         fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=1), tmp_path, resume=True)
 
 
 def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
-    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path, same_weights: Same
 ) -> None:
     # With every validation label turned round, whatever is learned makes the NLL worse: the first epoch is the best.
     wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
     recipe = replace(QUICK, epochs=6, patience=2)
-    seen: list[Step] = []
-    trained = fine_tune(TrainingJob(backbone, train, validation=wrong, recipe=recipe), tmp_path, report=seen.append)
-    nlls = [step.validation_nll for step in seen if step.validation_nll is not None]
-    assert nlls[0] < nlls[1]
-    assert trained.validation_nll == pytest.approx(nlls[0], rel=1e-5)
-    assert trained.steps == 3 * recipe.steps(len(train)) // recipe.epochs
+    epoch = recipe.steps(len(train)) // recipe.epochs
+    trained = {}
+    for patience in (1, 2):
+        job = TrainingJob(backbone, train, validation=wrong, recipe=replace(recipe, patience=patience))
+        trained[patience] = fine_tune(job, tmp_path / str(patience))
+        assert trained[patience].steps == (1 + patience) * epoch
+    assert same_weights(tmp_path / "1", tmp_path / "2")
+    assert trained[1].validation_nll == trained[2].validation_nll
     with pytest.raises(ConfigurationError, match="patience=2 needs validation rows"):
         fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path)
 
@@ -156,7 +158,7 @@ def test_the_process_is_as_before_also_after_an_error(
 
     before = state()
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, report=stop_after(1))
+        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, advance=stop_after(1))
     assert state() == before
     with_new_head(backbone, ("a", "b", "c"))
     assert state() == before

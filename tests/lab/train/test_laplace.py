@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from uatlite.lab.train.last_layer import fit_laplace, last_layer_posterior
+from uatlite.lab.train.methods import fit_laplace, last_layer_posterior
 from uatlite.methods.trained import logit_covariance
 
 laplace = pytest.importorskip("laplace")

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining, bounded_weights
+from uatlite.lab.train.methods import SngpTraining, VariationalTraining, bounded_weights
 from uatlite.lab.train.recipe import MethodTraining, Recipe, TrainingJob
 from uatlite.methods.trained import SNGP, VI_LAST_LAYER
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm

@@ -9,22 +9,22 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining
+from uatlite.lab.train.fine_tune import Advance, steps, train_method
 from uatlite.lab.train.methods import (
     METHOD_TRAININGS,
     SnapshotTraining,
+    SngpTraining,
     SwagTraining,
+    VariationalTraining,
     parse_training,
-    steps,
-    train_method,
 )
-from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD, Recipe, Report, Step
+from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD, Recipe
 from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
 from uatlite.values import Dataset
 
-Stop = Callable[[int], Report]
+Stop = Callable[[int], Advance]
 Same = Callable[[Path, Path], bool]
 QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
 ENSEMBLE, SWAG, SNAPSHOT = map(
@@ -63,12 +63,12 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     train_method(training, replace(job, checkpoint_steps=None), tmp_path / "whole")
     broken = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
-        train_method(training, job, broken, report=stop_after(9))
+        train_method(training, job, broken, advance=stop_after(9))
     assert not (broken / RECORD).exists()
     assert not (broken / "model.safetensors").exists()
-    seen: list[Step] = []
-    train_method(training, job, broken, resume=True, report=seen.append)
-    assert [step.done for step in seen] == [9, 10, 11, 12]
+    seen: list[float] = []
+    train_method(training, job, broken, resume=True, advance=seen.append)
+    assert seen == [9, 1, 1, 1]
     assert same_weights(broken, tmp_path / "whole")
 
 
@@ -78,36 +78,36 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(
     train_method(PLAIN, job, tmp_path / "base")
     train_method(ENSEMBLE, job, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train_method(ENSEMBLE, job, tmp_path / "broken", report=stop_after(27))  # in the third member
-    seen: list[Step] = []
-    record = train_method(ENSEMBLE, job, tmp_path / "broken", resume=True, report=seen.append)
-    assert [step.done for step in seen if step.validation_nll is None] == list(range(25, 37))
-    assert (seen[-1].total, record.steps) == (36, 36)
+        train_method(ENSEMBLE, job, tmp_path / "broken", advance=stop_after(27))  # in the third member
+    seen: list[float] = []
+    record = train_method(ENSEMBLE, job, tmp_path / "broken", resume=True, advance=seen.append)
+    assert seen == [12, 12, *[1] * 12]
+    assert record.steps == steps(ENSEMBLE, job) == 36
     assert not (tmp_path / "broken" / CHECKPOINTS).exists()
     train_method(ENSEMBLE, job, tmp_path / "based", bases=[tmp_path / "base"])
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
     assert same_weights(tmp_path / "whole", tmp_path / "based")
     first, base = (load_checkpoint(tmp_path / name, device="cpu").model for name in ("whole", "base"))
     assert torch.equal(flat_parameters(first), flat_parameters(base))
-    again: list[Step] = []
-    assert train_method(ENSEMBLE, job, tmp_path / "whole", resume=True, report=again.append).steps == 36
-    assert not again
+    again: list[float] = []
+    assert train_method(ENSEMBLE, job, tmp_path / "whole", resume=True, advance=again.append).steps == 36
+    assert again == [36]
 
 
 def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_path: Path) -> None:
     homes = [tmp_path / f"seed-{seed}" for seed in (0, 5, 1000)]
     for seed, home in zip((0, 5, 1000), homes, strict=True):
         train_method(PLAIN, replace(job, seed=seed), home)
-    seen: list[Step] = []
-    record = train_method(ENSEMBLE, job, tmp_path / "given", bases=homes, report=seen.append)
+    seen: list[float] = []
+    record = train_method(ENSEMBLE, job, tmp_path / "given", bases=homes, advance=seen.append)
     assert not seen
     assert steps(ENSEMBLE, job, 3) == 0
     assert record.steps == 36
     assert record.run.method == "ensemble:members=3 of seeds 0, 5, 1000"
     members = [flat_parameters(load_checkpoint(home, device="cpu").model) for home in homes]
     assert torch.equal(tensors(tmp_path / "given")["members"], torch.stack(members[1:]))
-    train_method(ENSEMBLE, job, tmp_path / "two", bases=homes[:2], report=seen.append)
-    assert (seen[-1].done, seen[-1].total) == (12, 12)  # the third one, of seed 2000
+    train_method(ENSEMBLE, job, tmp_path / "two", bases=homes[:2], advance=seen.append)
+    assert sum(seen) == steps(ENSEMBLE, job, 2) == 12  # the third one, of seed 2000
     with pytest.raises(ConfigurationError, match="4 fine-tunings are given with --base, and ensemble:members=3"):
         train_method(ENSEMBLE, job, tmp_path / "c", bases=[*homes, homes[0]])
     with pytest.raises(ConfigurationError, match="has the seed 5 of another"):
@@ -117,9 +117,9 @@ def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_
 def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path, same_weights: Same) -> None:
     pytest.importorskip("laplace")
     train_method(PLAIN, job, tmp_path / "base")
-    seen: list[Step] = []
+    seen: list[float] = []
     laplace = METHOD_TRAININGS["laplace"]
-    train_method(laplace, job, tmp_path / "given", bases=[tmp_path / "base"], report=seen.append)
+    train_method(laplace, job, tmp_path / "given", bases=[tmp_path / "base"], advance=seen.append)
     assert not seen
     assert steps(laplace, job, 1) == 0
     train_method(laplace, job, tmp_path / "own")

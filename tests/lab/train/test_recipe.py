@@ -1,7 +1,5 @@
 """The recipe: the paper's numbers, and what is refused."""
 
-import json
-
 import pytest
 
 from uatlite.errors import ConfigurationError
@@ -18,10 +16,6 @@ def test_the_defaults_are_the_papers() -> None:
 def test_steps_count_the_last_short_batch() -> None:
     assert Recipe(batch_size=16, epochs=3).steps(33) == 9
     assert DEMO.steps(DEMO.batch_size) == DEMO.epochs
-
-
-def test_it_is_plain_json() -> None:
-    assert Recipe(**json.loads(json.dumps(DEMO.to_dict()))) == DEMO
 
 
 @pytest.mark.parametrize(

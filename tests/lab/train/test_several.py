@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification, BertForTokenClassification, BertTokenizer
-from uatlite.text.conll import tags_of_spans
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
-from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
-from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, train_method
+from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, train_method, with_new_head
+from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.model.load import load_checkpoint
+from uatlite.text.gold import tags_of_spans
 from uatlite.values import Dataset, Example, Span, Words
 
 QUICK = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=2, group_by_length=True)

@@ -28,7 +28,8 @@ from uatlite.lab.evaluate.models import absolute
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST
 from uatlite.lab.evaluate.runs import Job, Model, Remote, nothing
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
-from uatlite.lab.train.methods import METHOD_TRAININGS, steps, train_method
+from uatlite.lab.train.fine_tune import steps, train_method
+from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import (
     CHANGES,
     PLAIN,
@@ -38,7 +39,6 @@ from uatlite.lab.train.recipe import (
     TrainingJob,
     read_finished,
     recipe_for,
-    step_counter,
 )
 from uatlite.metrics.intervals import RESAMPLES
 from uatlite.model.load import Checkpoint, load_checkpoint
@@ -331,22 +331,19 @@ class FineTunedModels:
 
     def fine_tune(self, fit: Model, advance: Callable[[float], None]) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
-        members = members_of(fit)
-        for member in members:
-            self.fine_tune(member, nothing)
-        total, done = self.work(fit), 0.0
-        work_of_step = total / max(1, self._steps(fit))
-
-        def count(steps: float) -> None:
-            nonlocal done
-            done += work_of_step * steps
-            advance(work_of_step * steps)
-
-        bases = [self.path(member) for member in members]
-        training, report = training_of(fit), step_counter(count)
+        bases = members_of(fit)
+        for base in bases:
+            self.fine_tune(base, nothing)
+        work_of_step = self.work(fit) / max(1, self._steps(fit))
         with hub_access(fit.name):
-            train_method(training, self._job(fit), self.path(fit), bases=bases, resume=True, report=report)
-        advance(total - done)
+            train_method(
+                training_of(fit),
+                self._job(fit),
+                self.path(fit),
+                bases=list(map(self.path, bases)),
+                resume=True,
+                advance=lambda steps: advance(work_of_step * steps),
+            )
 
     def fine_tune_on(self, remote: Remote, fits: Sequence[Model]) -> None:
         """Let other machines train what is missing of some models; first what others are made of.

@@ -1,9 +1,10 @@
-"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer, in one process."""
+"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer, in one process, and train any method."""
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,20 +31,22 @@ from uatlite.lab.train.recipe import (
     CHECKPOINTS,
     PLAIN,
     MethodTraining,
-    Recipe,
-    Report,
-    Step,
     TrainingJob,
     TrainingRecord,
+    TrainingRun,
     begin,
     finish,
     finished,
+    read_finished,
 )
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS
-from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
+from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers
 from uatlite.model.weights import last_layer
 from uatlite.values import Dataset, Kind
+
+Advance = Callable[[float], None]
+"""Called with the optimizer steps that were finished since the last call."""
 
 
 @contextmanager
@@ -157,12 +160,11 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
 
 
 class StepCallback(TrainerCallback):  # type: ignore[misc]
-    """Calls `MethodTraining.after_step` and `report` after every step; `report` also after every evaluation."""
+    """Calls `MethodTraining.after_step` and `advance` after every step."""
 
-    def __init__(self, training: MethodTraining, model: PreTrainedModel, report: Report | None) -> None:
-        self._training, self._model = training, model
-        self._report: Report = report or (lambda step: None)
-        self._loss: float | None = None
+    def __init__(self, training: MethodTraining, model: PreTrainedModel, advance: Advance) -> None:
+        self._training, self._model, self._advance = training, model, advance
+        self._done = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 0:
@@ -170,13 +172,8 @@ class StepCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.after_step(self._model, state.global_step, state.max_steps)
-        self._report(Step(state.global_step, state.max_steps, self._loss))
-
-    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
-        self._loss = logs.get("loss", self._loss)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
-        self._report(Step(state.global_step, state.max_steps, self._loss, metrics.get("eval_loss")))
+        self._advance(state.global_step - self._done)
+        self._done = state.global_step
 
 
 def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
@@ -208,7 +205,7 @@ def fine_tune(
     training: MethodTraining = PLAIN,
     *,
     resume: bool = False,
-    report: Report | None = None,
+    advance: Advance = lambda steps: None,
 ) -> TrainingRecord:
     """Fine-tune the backbone of a job and save the model in `directory`; `training` is what a method does differently.
 
@@ -217,10 +214,10 @@ def fine_tune(
     """
     check_one_process()
     recipe, seed, kind, directory = job.recipe, job.seed, kind_of(job.train), Path(directory)
-    training.check(recipe)
-    training.check_kind(kind)
+    training.check(job)
     run = job.run(training.identity)
     if resume and (done := finished(directory, run)) is not None:
+        advance(done.steps)
         return done
     arguments = _arguments(job, directory)
     resumed = begin(directory, run, resume=resume)
@@ -236,13 +233,15 @@ def fine_tune(
             training, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(StepCallback(training, model, report))
+        trainer.add_callback(StepCallback(training, model, advance))
         if recipe.patience is not None:
             trainer.add_callback(EarlyStoppingCallback(recipe.patience))
         outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
         nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
         training.finish(model.eval(), rows.batches)
-        _save(trainer, model, directory)
+        trainer.save_model(str(directory))
+        method_weights.write(model, directory)
+        (directory / "training_args.bin").unlink(missing_ok=True)  # a pickle; the record has the settings
     record = TrainingRecord(
         run=run,
         rows=len(rows),
@@ -252,30 +251,8 @@ def fine_tune(
         train_loss=outcome.training_loss,
         validation_nll=nll,
     )
-    if trainer.is_world_process_zero():
-        finish(directory, record)
+    finish(directory, record)
     return record
-
-
-def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
-    """Save model and tokenizer, without the Trainer's settings: they are a pickle, and the record has them."""
-    trainer.save_model(str(directory))
-    if trainer.is_world_process_zero():
-        method_weights.write(model, directory)
-        (directory / "training_args.bin").unlink(missing_ok=True)
-
-
-# The settings of the Trainer that are the same in every run.
-FIXED: dict[str, Any] = {
-    "optim": "adamw_torch_fused",
-    "per_device_eval_batch_size": 64,
-    "save_total_limit": 2,
-    "logging_steps": 10,
-    "report_to": "none",
-    "disable_tqdm": True,
-    "remove_unused_columns": False,
-    "dataloader_pin_memory": False,
-}
 
 
 def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
@@ -293,17 +270,24 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         eval_strategy="no" if job.validation is None else "epoch",
         bf16=recipe.precision == "bf16",
         use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
-        **_checkpointing(recipe, job.checkpoint_steps),
-        **FIXED,
+        **_checkpointing(recipe.patience, recipe.epochs, job.checkpoint_steps),
+        optim="adamw_torch_fused",
+        per_device_eval_batch_size=64,
+        save_total_limit=2,
+        logging_steps=10,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
     )
 
 
-def _checkpointing(recipe: Recipe, steps: int | None) -> dict[str, Any]:
+def _checkpointing(patience: int | None, epochs: int, steps: int | None) -> dict[str, Any]:
     """When checkpoints are written, and with a patience which one is kept."""
-    if recipe.patience is None:
+    if patience is None:
         if steps is not None:
             return {"save_strategy": "steps", "save_steps": steps}
-        return {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}  # the end of the only epoch needs none
+        return {"save_strategy": "epoch" if epochs > 1 else "no"}  # the end of the only epoch needs none
     if steps is not None:
         raise ConfigurationError(
             f"checkpoint_steps={steps} cannot be used with a patience, which keeps a checkpoint after every epoch; "
@@ -311,3 +295,101 @@ def _checkpointing(recipe: Recipe, steps: int | None) -> dict[str, Any]:
         )
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {"save_strategy": "epoch", **best}
+
+
+# ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SEEDS_APART = 1000
+"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
+
+
+def train_method(
+    training: MethodTraining,
+    job: TrainingJob,
+    directory: str | Path,
+    *,
+    bases: Sequence[str | Path] = (),
+    resume: bool = False,
+    advance: Advance = lambda steps: None,
+) -> TrainingRecord:
+    """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
+
+    `bases` are directories of finished plain fine-tunings with the same settings, the first one with the same seed.
+    They are used where a method is built from such models, and not trained again: the first members of an ensemble,
+    the model that laplace is fitted on. `advance` gets the steps of the optimizer, finished ones too.
+    """
+    training.check(job)
+    directory = Path(directory)
+    members = _plain_records(training, job, [Path(base) for base in bases])
+    run = job.run(_identity(training, job, members))
+    if resume and (done := finished(directory, run)) is not None:
+        advance(steps(training, job, len(bases)))
+        return done
+    if not training.from_plain:
+        return fine_tune(job, directory, training, resume=resume, advance=advance)
+    begin(directory, run, resume=resume)
+    for i in range(len(members), training.fine_tunings):
+        home = directory / CHECKPOINTS / f"member-{i}"
+        members[home] = fine_tune(replace(job, seed=job.seed + SEEDS_APART * i), home, resume=True, advance=advance)
+    first, *others = (load_checkpoint(home, device=None if len(members) == 1 else "cpu") for home in members)
+    training.combine([first.model, *(other.model for other in others)])
+    training.finish(
+        first.model, lambda: training_rows(job.train, first.model, first.tokenizer, job.recipe.max_length).batches()
+    )
+    first.model.save_pretrained(directory)
+    first.tokenizer.save_pretrained(directory)
+    method_weights.write(first.model, directory)
+    record = _together(list(members.values()), run)
+    finish(directory, record)
+    return record
+
+
+def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
+    """How many optimizer steps `train_method` takes with so many finished fine-tunings, on one device."""
+    return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train.in_scope()))
+
+
+def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
+    """The identity of the training, with the seeds of its members where they are not the usual ones."""
+    seeds = [record.run.seed for record in plain.values()]
+    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
+    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
+
+
+def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRecord:
+    """The record of an ensemble from those of its members."""
+    nlls = [record.validation_nll for record in records if record.validation_nll is not None]
+    return replace(
+        records[0],
+        run=run,
+        steps=sum(record.steps for record in records),
+        seconds=sum(record.seconds for record in records),
+        train_loss=sum(record.train_loss for record in records) / len(records),
+        validation_nll=sum(nlls) / len(nlls) if nlls else None,
+    )
+
+
+def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:
+    """The plain fine-tunings in `bases`; an error if their settings differ or the method cannot use them."""
+    if bases and not training.from_plain:
+        raise ConfigurationError(
+            f"{training.key} is trained from the backbone and cannot begin with {bases[0]}; train it without --base."
+        )
+    if len(bases) > training.fine_tunings:
+        raise ConfigurationError(
+            f"{len(bases)} fine-tunings are given with --base, and {training.name} is made of "
+            f"{training.fine_tunings}; give fewer, or for an ensemble set members={len(bases)}."
+        )
+    records: dict[Path, TrainingRecord] = {}
+    for base in bases:
+        record = read_finished(base)
+        seed = job.seed if record is None or not records else record.run.seed
+        if record is None or record.run != replace(job, seed=seed).run(PLAIN.identity):
+            raise ConfigurationError(
+                f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give "
+                "its directory, or none to train it. Only the second and later ones may have another seed."
+            )
+        if any(other.run.seed == seed for other in records.values()):
+            raise ConfigurationError(f"{base} has the seed {seed} of another --base; members must differ.")
+        records[base] = record
+    return records

@@ -1,38 +1,44 @@
-"""The training of each method by name, those that average several sets of weights, and the function that runs any."""
+"""The training of each method by name: several sets of weights, or a distribution over the last layer."""
 
+import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import ClassVar
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 from transformers import PreTrainedModel
 
-from uatlite.errors import ConfigurationError
-from uatlite.lab.train.dataset import kind_of, training_rows
-from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
-from uatlite.lab.train.recipe import (
-    CHECKPOINTS,
-    PLAIN,
-    Batches,
-    MethodTraining,
-    Report,
-    Step,
-    TrainingJob,
-    TrainingRecord,
-    TrainingRun,
-    begin,
-    finish,
-    finished,
-    read_finished,
-)
+from uatlite.errors import ConfigurationError, MissingDependency
+from uatlite.lab.train.dataset import kind_of
+from uatlite.lab.train.recipe import PLAIN, Batches, MethodTraining, TrainingJob
 from uatlite.methods.registry import split_spelling
-from uatlite.model import weights as method_weights
-from uatlite.model.heads import add_to_moments, empty_moments, weight_posterior
-from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
+from uatlite.model.architectures import architecture_of
+from uatlite.model.heads import (
+    GaussianProcessHead,
+    VariationalLinear,
+    add_to_moments,
+    bound_spectral_norm,
+    empty_moments,
+    weight_posterior,
+)
+from uatlite.model.view import layers_of
+from uatlite.model.weights import (
+    AbsentHead,
+    MethodWeights,
+    attach,
+    features,
+    flat_parameters,
+    last_layer,
+    load_flat,
+    weights_for,
+    without_last_layer,
+)
+
+# ── several sets of weights ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,228 @@ class SwagTraining(MethodTraining):
         attach(model, MethodWeights(self.key, weight_posterior(moments)))
 
 
+# ── a distribution over the last layer ─────────────────────────────────────────────────────────────────────────────
+
+_BATCH = 256
+
+_Head = TypeVar("_Head", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class LaplaceTraining(MethodTraining):
+    """The plain fine-tuning, then a Laplace approximation of the last layer, by `laplace-torch`.
+
+    The prior precision is the one with the highest marginal likelihood on the training rows; no other rows are needed.
+    """
+
+    key: ClassVar[str] = "laplace"
+    one_answer: ClassVar[bool] = True
+    from_plain: ClassVar[bool] = True
+
+    def check(self, job: TrainingJob) -> None:
+        super().check(job)
+        laplace_torch()  # a missing package is reported before the training
+        if kind_of(job.train) == "choice":
+            raise ConfigurationError(
+                "laplace: laplace-torch has no likelihood for multiple choice; use ensemble, swag, sngp or "
+                "vi-last-layer there."
+            )
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        body = without_last_layer(model)
+        read, labels = [], []
+        with torch.inference_mode():
+            for batch in batches():
+                read.append(features(body, batch).cpu())
+                labels.append(batch["labels"])
+        tensors = last_layer_posterior(last_layer(model)[1], torch.cat(read).clone(), torch.cat(labels))
+        attach(model, MethodWeights(self.key, tensors))
+
+
+def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What the method 'laplace' reads: the eigenbases of the Kronecker factors, and the prior precision."""
+    fitted = fit_laplace(layer, features, labels)
+    precision = fitted.posterior_precision
+    (classes, units), *bias = precision.eigenvectors
+    (class_values, unit_values), *bias_values = precision.eigenvalues
+    tensors = {
+        "class_vectors": classes,
+        "feature_vectors": units,
+        "class_values": class_values,
+        "feature_values": unit_values,
+        "prior_precision": precision.deltas.expand(1 + len(bias)),
+    }
+    if bias:
+        tensors |= {"bias_vectors": bias[0][0], "bias_values": bias_values[0][0]}
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any:
+    """A laplace-torch object of the last layer, as a model of features (rows, units)."""
+    rows = DataLoader(TensorDataset(features, labels), batch_size=_BATCH)
+    alone = copy.deepcopy(layer).cpu().requires_grad_(True)
+    fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
+    fitted.fit(rows)
+    with warnings.catch_warnings():  # about a link that marginal likelihood does not use
+        warnings.filterwarnings("ignore", message="By default `link_approx`", category=UserWarning)
+        fitted.optimize_prior_precision(method="marglik")
+    return fitted
+
+
+def laplace_torch() -> Any:
+    """The package; the only place that imports it."""
+    try:
+        import laplace
+    except ImportError as error:
+        raise MissingDependency("laplace-torch", "laplace") from error
+    return laplace
+
+
+# Where the families keep the dense layer between the encoder and the last layer; decoders have none.
+POOLERS = (
+    "classifier.dense",
+    "pre_classifier",
+    "sequence_summary.summary",
+    "head.dense",
+    "pooler.dense",
+    "{base}.pooler.dense",
+    "{base}.pooler",
+)
+
+
+@dataclass(frozen=True)
+class SngpTraining(MethodTraining):
+    """A Gaussian-process head, and a `bound` on the spectral norm of the pooler; with `encoder`, of all layers.
+
+    Trained classifiers have margins of about 5, so the prior variance has to be about their square. A bound below
+    about 1 keeps a residual layer from folding distances, but pretrained encoders were not trained with one.
+    """
+
+    key: ClassVar[str] = "sngp"
+    one_answer: ClassVar[bool] = True
+
+    features: int = 1024
+    length_scale: float = 1.0
+    prior_variance: float = 30.0
+    bound: float = 0.95
+    encoder: bool = False
+    head_rate: float = 0.005
+    """learning rate of the head: its coefficients begin at 0 and would hardly move at the rate of pretrained weights"""
+
+    def __post_init__(self) -> None:
+        self.check_positive("features", "length_scale", "prior_variance", "bound", "head_rate")
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        name, layer = last_layer(model)
+        head = GaussianProcessHead(
+            layer.in_features,
+            layer.out_features,
+            features=self.features,
+            length_scale=self.length_scale,
+            prior_variance=self.prior_variance,
+        )
+        head.draw(seed)
+        model.set_submodule(name, head.to(layer.weight))
+
+    def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        _, head = _find(model, GaussianProcessHead)
+        return [{"params": list(head.parameters()), "lr": self.head_rate, "weight_decay": 0.0}]
+
+    def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
+        bound_spectral_norm(bounded_weights(model, encoder=self.encoder), self.bound)
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        name, head = _find(model, GaussianProcessHead)
+        model.set_submodule(name, AbsentHead(self.key))
+        condition(head, without_last_layer(model), batches)
+        attach(model, MethodWeights(self.key, head.state_dict(), headless=True))
+
+
+def bounded_weights(model: PreTrainedModel, *, encoder: bool = False) -> Iterator[Tensor]:
+    """The weights of the layer before the last; with `encoder`, of all layers."""
+    row = architecture_of(model)
+    modules = dict(model.named_modules())
+    paths = (path.format(base=row.base) for path in POOLERS)
+    pooler = next((modules[path] for path in paths if isinstance(modules.get(path), nn.Linear)), None)
+    if pooler is not None:
+        yield pooler.weight
+    if encoder:
+        for _, layer in layers_of(model, row):
+            yield from (parameter for parameter in layer.parameters() if parameter.ndim == 2)
+
+
+@torch.no_grad()
+def condition(head: GaussianProcessHead, body: PreTrainedModel, batches: Batches) -> None:
+    """Give a head its posterior covariance, by one pass over the training rows with the final weights.
+
+    Liu et al. (2020) sum over the batches of the last epoch, while the weights still move. One pass at the end gives
+    the sum that theirs approximates, and the same result after a resumed training.
+    """
+    head.eval()
+    information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
+    for batch in batches():
+        x = features(body, batch)
+        information += head.information(x.flatten(0, -2), x.shape[1] if x.ndim == 3 else None)
+    head.condition(information)
+
+
+LOG_SCALES = ("weight_log_scale", "bias_log_scale")
+
+
+@dataclass(frozen=True)
+class VariationalTraining(MethodTraining):
+    """A Gaussian over the last layer, trained by the ELBO with its KL spread over the training rows.
+
+    `prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step. The logarithms
+    of the scales have their own learning rate, `scale_rate`: AdamW moves a number by about its learning rate a step,
+    and at the rate of pretrained weights they would hardly move.
+    """
+
+    key: ClassVar[str] = "vi-last-layer"
+    one_answer: ClassVar[bool] = True
+
+    prior_scale: float = 1.0
+    initial_scale: float = 0.05
+    scale_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        self.check_positive("prior_scale", "initial_scale", "scale_rate")
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        name, layer = last_layer(model)
+        posterior = VariationalLinear.around(layer, prior_scale=self.prior_scale, initial_scale=self.initial_scale)
+        model.set_submodule(name, posterior)
+
+    def penalty(self, model: PreTrainedModel, rows: int) -> Tensor | None:
+        return _find(model, VariationalLinear)[1].kl() / rows
+
+    def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        """The scales at their own rate, and the means without weight decay: the prior is in the loss."""
+        named = dict(_find(model, VariationalLinear)[1].named_parameters())
+        scales = [named.pop(name) for name in LOG_SCALES if name in named]
+        return [
+            {"params": scales, "lr": self.scale_rate, "weight_decay": 0.0},
+            {"params": list(named.values()), "weight_decay": 0.0},
+        ]
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        name, posterior = _find(model, VariationalLinear)
+        state = posterior.state_dict()
+        scales = {key: state.pop(key) for key in LOG_SCALES if key in state}
+        with torch.device("meta"):
+            means = nn.Linear(posterior.in_features, posterior.out_features, bias=posterior.bias is not None)
+        means.load_state_dict(state, assign=True)
+        model.set_submodule(name, means.eval())
+        attach(model, MethodWeights(self.key, scales))
+
+
+def _find(model: PreTrainedModel, head: type[_Head]) -> tuple[str, _Head]:
+    """The name and module of a model's head of this class."""
+    return next((name, module) for name, module in model.named_modules() if isinstance(module, head))
+
+
+# ── by name ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 METHOD_TRAININGS: dict[str, MethodTraining] = {
     "ensemble": EnsembleTraining(),
     "snapshot": SnapshotTraining(),
@@ -165,9 +393,6 @@ METHOD_TRAININGS: dict[str, MethodTraining] = {
 }
 """The methods with a training of their own. All others run on the plain fine-tuning, `PLAIN`."""
 
-SEEDS_APART = 1000
-"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
-
 
 def parse_training(text: str) -> MethodTraining:
     """The training of a method, from 'swag' or 'swag:rank=20'; the settings are those of the training."""
@@ -176,121 +401,3 @@ def parse_training(text: str) -> MethodTraining:
     if training is PLAIN and settings:
         raise ConfigurationError(f"{key} has no training of its own to set; drop {', '.join(settings)}.")
     return training.changed(**settings)
-
-
-def train_method(
-    training: MethodTraining,
-    job: TrainingJob,
-    directory: str | Path,
-    *,
-    bases: Sequence[str | Path] = (),
-    resume: bool = False,
-    report: Report | None = None,
-) -> TrainingRecord:
-    """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
-
-    `bases` are directories of finished plain fine-tunings with the same settings, the first one with the same seed.
-    They are used where a method is built from such models, and not trained again: the first members of an ensemble,
-    the model that laplace is fitted on.
-    """
-    training.check_kind(kind_of(job.train))
-    directory = Path(directory)
-    plain = _plain_records(training, job, [Path(base) for base in bases])
-    run = job.run(_identity(training, job, plain))
-    if resume and (done := finished(directory, run)) is not None:
-        return done
-    if training.fine_tunings > 1:
-        begin(directory, run, resume=resume)
-        plain |= _train_members(training.fine_tunings, job, directory / CHECKPOINTS, len(plain), report)
-        first, *others = (load_checkpoint(home, device="cpu") for home in plain)
-        training.combine([first.model, *(other.model for other in others)])
-        return _write(first, directory, _together(list(plain.values()), run))
-    if not plain:
-        return fine_tune(job, directory, training, resume=resume, report=report)
-    ((home, record),) = plain.items()
-    checkpoint = load_checkpoint(home)
-    training.prepare(checkpoint.model, job.seed)
-    rows = training_rows(job.train, checkpoint.model, checkpoint.tokenizer, job.recipe.max_length)
-    training.finish(checkpoint.model, rows.batches)
-    return _write(checkpoint, directory, replace(record, run=run))
-
-
-def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
-    """How many optimizer steps `train_method` will report with so many finished fine-tunings, on one device."""
-    return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train))
-
-
-def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
-    """The identity of the training, with the seeds of its members where they are not the usual ones."""
-    seeds = [record.run.seed for record in plain.values()]
-    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
-    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
-
-
-def _train_members(
-    members: int, job: TrainingJob, directory: Path, finished: int, report: Report | None
-) -> dict[Path, TrainingRecord]:
-    """Train the members after the finished ones in DIR/member-1 …; a member that is there is not trained again."""
-    trained: dict[Path, TrainingRecord] = {}
-    for number in range(finished, members):
-        member = replace(job, seed=job.seed + SEEDS_APART * number)
-        shown = None if report is None else _member_report(report, number - finished, members - finished)
-        home = directory / f"member-{number}"
-        trained[home] = fine_tune(member, home, resume=True, report=shown)
-    return trained
-
-
-def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRecord:
-    """The record of an ensemble from those of its members."""
-    nlls = [record.validation_nll for record in records if record.validation_nll is not None]
-    return replace(
-        records[0],
-        run=run,
-        steps=sum(record.steps for record in records),
-        seconds=sum(record.seconds for record in records),
-        train_loss=sum(record.train_loss for record in records) / len(records),
-        validation_nll=sum(nlls) / len(nlls) if nlls else None,
-    )
-
-
-def _member_report(report: Report, number: int, members: int) -> Report:
-    """Count the steps of one member as those of the whole ensemble."""
-
-    def report_step(step: Step) -> None:
-        report(replace(step, done=number * step.total + step.done, total=members * step.total))
-
-    return report_step
-
-
-def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:
-    """The plain fine-tunings in `bases`; an error if their settings differ or the method cannot use them."""
-    if bases and not training.from_plain:
-        raise ConfigurationError(
-            f"{training.key} is trained from the backbone and cannot begin with {bases[0]}; train it without --base."
-        )
-    if len(bases) > training.fine_tunings:
-        raise ConfigurationError(
-            f"{len(bases)} fine-tunings are given with --base, and {training.name} is made of "
-            f"{training.fine_tunings}; give fewer, or for an ensemble set members={len(bases)}."
-        )
-    records: dict[Path, TrainingRecord] = {}
-    for base in bases:
-        record = read_finished(base)
-        seed = job.seed if record is None or not records else record.run.seed
-        if record is None or record.run != replace(job, seed=seed).run(PLAIN.identity):
-            raise ConfigurationError(
-                f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give "
-                "its directory, or none to train it. Only the second and later ones may have another seed."
-            )
-        if any(other.run.seed == seed for other in records.values()):
-            raise ConfigurationError(f"{base} has the seed {seed} of another --base; members must differ.")
-        records[base] = record
-    return records
-
-
-def _write(checkpoint: Checkpoint, directory: Path, record: TrainingRecord) -> TrainingRecord:
-    checkpoint.model.save_pretrained(directory)
-    checkpoint.tokenizer.save_pretrained(directory)
-    method_weights.write(checkpoint.model, directory)
-    finish(directory, record)
-    return record

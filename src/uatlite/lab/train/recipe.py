@@ -7,7 +7,7 @@ DIR/model.safetensors, config.json, tokenizer.json …   the classifier, as tran
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.errors import ConfigurationError, check_choice
+from uatlite.codec import dump, load
+from uatlite.errors import ConfigurationError, StoreError, check_choice
+from uatlite.lab.train.dataset import kind_of
 from uatlite.model.architectures import HEADS
 from uatlite.spelling import change, differences, spelling
 from uatlite.text.write import Pieces, read_record, write_record
-from uatlite.values import Dataset, Kind
+from uatlite.values import Dataset
 
 
 def _check(name: str, value: object, allowed: bool, what: str) -> None:
@@ -66,10 +68,6 @@ class Recipe:
     def steps(self, rows: int) -> int:
         """Optimizer steps of a whole run over `rows` rows, on one device."""
         return self.epochs * -(-rows // self.batch_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 # The paper's 2e-5 and 500 warm-up steps are for tens of thousands of rows; with the demo's few thousand the model would
@@ -147,19 +145,17 @@ class MethodTraining:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{self.key}: {name}={getattr(self, name)} is not above 0.")
 
-    def check(self, recipe: Recipe) -> None:
-        """Raise unless the method can be trained by this recipe."""
-        if self.whole_run and recipe.patience is not None:
-            raise ConfigurationError(
-                f"{self.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
-                "train it without one."
-            )
-
-    def check_kind(self, kind: Kind) -> None:
-        """Raise unless the method can be trained on rows of this kind."""
+    def check(self, job: "TrainingJob") -> None:
+        """Raise unless the method can be trained by the recipe of a job, on rows of its kind."""
+        kind, patience = kind_of(job.train), job.recipe.patience
         if self.one_answer and HEADS[kind].several is not None:
             raise ConfigurationError(
                 f"{self.key} is for one answer a text and cannot be trained on {kind}; use base or ensemble."
+            )
+        if self.whole_run and patience is not None:
+            raise ConfigurationError(
+                f"{self.key} is made of the last part of a run, which a patience of {patience} may cut off; train it "
+                "without one."
             )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
@@ -192,7 +188,6 @@ PLAIN = MethodTraining()
 
 RECORD = "uatlite-training.json"
 CHECKPOINTS = "checkpoints"
-_PACKAGES = ("uatlite", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -213,13 +208,14 @@ class TrainingJob:
 
     def run(self, method: str = "base") -> "TrainingRun":
         """The run that trains a method; `method` is its identity."""
-        patience, watched = self.recipe.patience, None
-        if patience is not None:
+        watched = None
+        if self.recipe.patience is not None:
             if self.validation is None:
-                raise ConfigurationError(f"patience={patience} needs validation rows to watch; give some, or None.")
+                raise ConfigurationError(
+                    f"patience={self.recipe.patience} needs validation rows to watch; give some, or None."
+                )
             watched = self.validation.fingerprint
-        recipe = self.recipe.to_dict()
-        return TrainingRun(str(self.backbone), self.train.fingerprint, watched, recipe, self.seed, method)
+        return TrainingRun(str(self.backbone), self.train.fingerprint, watched, self.recipe, self.seed, method)
 
 
 @dataclass(frozen=True)
@@ -231,7 +227,7 @@ class TrainingRun:
     """`Dataset.fingerprint` of the training rows"""
     validation: str | None
     """that of the validation rows, where they decide when to stop"""
-    recipe: dict[str, Any]
+    recipe: Recipe
     seed: int
     method: str = "base"
     """how the method was trained, with every setting (`MethodTraining.identity`)"""
@@ -250,6 +246,9 @@ class TrainingRecord:
     train_loss: float
     validation_nll: float | None
     """of the weights that were kept, where validation rows were given"""
+    versions: dict[str, str] = field(
+        default_factory=lambda: {name: version(name) for name in ("uatlite", "torch", "transformers")}, compare=False
+    )
 
     def describe(self) -> str:
         """One line for a person."""
@@ -267,65 +266,36 @@ def begin(directory: Path, run: TrainingRun, *, resume: bool) -> bool:
     """
     pieces = _checkpoints(directory)
     if resume and pieces.begun:
-        if differs := pieces.differences(asdict(run)):
+        if differs := pieces.differences(dump(run)):
             raise ConfigurationError(
                 f"{directory} holds a run with another {', '.join(differs)}; resume with the settings that it was "
                 "begun with, or train into another directory."
             )
         return True
     pieces.remove()
-    pieces.begin(asdict(run))
+    pieces.begin(dump(run))
     return False
 
 
 def finish(directory: Path, record: TrainingRecord) -> None:
     """Write the record and remove the checkpoints."""
-    write_record(directory / RECORD, asdict(record) | {"versions": {name: version(name) for name in _PACKAGES}})
+    write_record(directory / RECORD, dump(record))
     _checkpoints(directory).remove()
 
 
 def read_finished(directory: str | Path) -> TrainingRecord | None:
-    """The record of the finished run in a directory; a broken or older record counts as none."""
-    values = read_record(Path(directory) / RECORD) or {}
-    values.pop("versions", None)
+    """The record of the finished run in a directory; a broken one counts as none."""
     try:
-        run = TrainingRun(**values["run"])
-        recipe = Recipe(**run.recipe).to_dict()  # a record from before a setting existed has its default
-        return TrainingRecord(**values | {"run": replace(run, recipe=recipe)})
-    except (KeyError, TypeError, ConfigurationError):
+        return load(TrainingRecord, read_record(Path(directory) / RECORD), advice="train again")
+    except StoreError:
         return None
 
 
 def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
     """The record of this run, if the directory holds its result."""
-    found = read_finished(directory)
-    return found if found is not None and found.run == run else None
+    record = read_finished(directory)
+    return record if record is not None and record.run == run else None
 
 
 def _checkpoints(directory: Path) -> Pieces:
     return Pieces(directory / CHECKPOINTS, record="run.json")
-
-
-@dataclass(frozen=True)
-class Step:
-    """The run after `done` of `total` optimizer steps; `loss` is the mean over the steps since the last report."""
-
-    done: int
-    total: int
-    loss: float | None = None
-    validation_nll: float | None = None
-
-
-Report = Callable[[Step], None]
-
-
-def step_counter(advance: Callable[[float], None]) -> Report:
-    """A report that advances a progress bar by the steps since the last one."""
-    done = 0
-
-    def report(step: Step) -> None:
-        nonlocal done
-        advance(step.done - done)
-        done = step.done
-
-    return report
