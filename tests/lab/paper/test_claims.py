@@ -15,16 +15,20 @@ from uatlite.lab.paper.claims import (
     UNLEARNED,
     UNLIKELY,
     UNTOLD,
+    Reproduction,
     Verdict,
     judge,
     outcome_of,
-    summary,
 )
 from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.metrics.intervals import Interval
 
 LESS = Claim("less", "a/x", "<", "b/x")
 NEAR = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
+
+
+def summary(verdict: Verdict) -> str:
+    return Reproduction(Declaration("t", "t", "t", ()), (), (verdict,), ()).summary
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
     assert verdict.sentence == (
         "a < b, x: held, −0.0200 (−0.0300 to −0.0100) here; +0.0077 in the paper, against its own claim."
     )
-    assert summary([verdict]) == "Comparisons that the paper claims: 1, of which 1 held."
+    assert summary(verdict) == "Comparisons that the paper claims: 1, of which 1 held."
 
 
 def table(left: Cell, right: Cell) -> tuple[Declaration, Grid]:
@@ -76,7 +80,7 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
     assert verdict.sentence == (
         "A < B, X: not learned: tiny on mnli has an accuracy of 0.380, and one answer for all 0.340."
     )
-    assert summary([verdict]) == "Comparisons that the paper claims: 1, of which 1 not learned."
+    assert summary(verdict) == "Comparisons that the paper claims: 1, of which 1 not learned."
     assert most_seeds([weak, good, Learning("dir/tiny", "mnli", 2, 100, 0.5, 0.34)])[0].seeds == 2
 
 

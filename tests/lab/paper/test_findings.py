@@ -8,7 +8,7 @@ from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.claims import Findings, Reproduction, findings_of, judge
 from uatlite.lab.paper.declaration import Claim, Declaration
-from uatlite.lab.paper.write import findings_section
+from uatlite.lab.paper.write import findings_markdown
 from uatlite.metrics.intervals import Estimate, Resampling
 from uatlite.metrics.rows import mean_of
 
@@ -69,7 +69,7 @@ def test_our_methods_are_compared_where_the_task_was_learned(found: Findings) ->
 
 
 def test_the_page_begins_with_them(found: Findings) -> None:
-    text = findings_section(found).markdown()
+    text = findings_markdown(found)
     assert "| sst2 | small | 0.900 | 0.500 | 200 | 2 | learned |" in text
     assert "| mnli | small | 0.360 | 0.340 | 200 | 1 | not learned |" in text
     assert text.index("| mnli |") < text.index("| sst2 |")

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from uatlite.classifier.explanation import Explanation
+from uatlite.lab.paper.claims import Findings, Reproduction
+from uatlite.lab.paper.declaration import Declaration
 from uatlite.lab.report.explanation_page import write_explanation
-from uatlite.lab.report.page import Plain, Section, Together, page_html
+from uatlite.lab.report.page import page_html
 from uatlite.lab.report.tables import Column, Entry, Row, Table
 
 HOSTILE = "<script>alert(1)</script> <b>bold</b> ![image](http://elsewhere/x.png) `code`"
@@ -26,10 +28,16 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
         return path
     row = Row(HOSTILE, (Entry(HOSTILE, notes=(HOSTILE,)), Entry("–")), note=HOSTILE, link="made")
     table = Table(HOSTILE, (Column(HOSTILE), Column("", number=False)), (row,), notes=(HOSTILE,), corner=HOSTILE)
-    folded = Together("folded", (HOSTILE, Plain(HOSTILE)), HOSTILE)
-    sections = (Section("Made", (HOSTILE, Plain(HOSTILE), table, folded)), Section(HOSTILE, ("1. one\n2. two",)))
-    values = {"title": HOSTILE, "kicker": HOSTILE, "small_print": (HOSTILE,), "sections": sections}
-    path.write_text(page_html("sections.html.j2", **values), encoding="utf-8")
+    made = Reproduction(Declaration("made", HOSTILE, HOSTILE, ()), (), (), (HOSTILE,))
+    values = {
+        "title": HOSTILE,
+        "settings": (HOSTILE,),
+        "findings": Findings((), {}, ()),
+        "models": table,
+        "claims": {HOSTILE: f"{HOSTILE}\n\n1. one\n2. two"},
+        "tables": [(made, [], [], [HOSTILE])],
+    }
+    path.write_text(page_html("paper.html.j2", **values), encoding="utf-8")
     return path
 
 
@@ -114,4 +122,4 @@ def test_what_is_missing_to_draw_a_page_is_named(monkeypatch: pytest.MonkeyPatch
     page._environment.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingDependency, match="jinja2"):
-        page_html("sections.html.j2", title="a", kicker="b", small_print=(), sections=())
+        page_html("paper.html.j2")

@@ -15,6 +15,7 @@ from typing import get_args
 from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel, most_seeds
 from uatlite.lab.evaluate.comparison import Relation, relation
 from uatlite.lab.paper.declaration import Claim, Declaration
+from uatlite.lab.report.tables import signed
 from uatlite.metrics.intervals import Better, Interval
 
 HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
@@ -155,15 +156,6 @@ def outcome_of(claim: Claim, here: Interval) -> str:
     return REVERSED if sure else UNLIKELY
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """How many of the paper's comparisons held."""
-    counts = Counter(verdict.outcome for verdict in verdicts if verdict.claimed_by_the_paper)
-    del counts[UNKNOWN]
-    outcomes = (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)
-    text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in outcomes if counts[outcome])
-    return f"Comparisons that the paper claims: {counts.total()}, of which {text}." if text else ""
-
-
 # ── findings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -192,6 +184,15 @@ class Reproduction:
         return [grid for grid in self.grids if not grid.blank]
 
     @property
+    def summary(self) -> str:
+        """How many of the paper's comparisons held; empty where none was run."""
+        counts = Counter(verdict.outcome for verdict in self.verdicts if verdict.claimed_by_the_paper)
+        del counts[UNKNOWN]
+        outcomes = (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)
+        text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in outcomes if counts[outcome])
+        return f"Comparisons that the paper claims: {counts.total()}, of which {text}." if text else ""
+
+    @property
     def answered(self) -> list[Verdict]:
         """What the paper claims, and those questions of ours that were run."""
         return [verdict for verdict in self.verdicts if verdict.claimed_by_the_paper or verdict.outcome != UNKNOWN]
@@ -208,6 +209,13 @@ class OwnResult:
     apart: Interval
     outcome: Relation
 
+    @property
+    def sentence(self) -> str:
+        """'shift: Analytic+ITS is better than UAT-Lite in OOD ECE ↓, −0.012 (−0.020 to −0.004)'."""
+        point, low, high = (signed(value, 4) for value in (self.apart.point, self.apart.low, self.apart.high))
+        stands = f"{self.method} is {self.outcome} than {self.rival} in {self.column}"
+        return f"{self.table}: {stands}, {point} ({low} to {high})"
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -223,6 +231,11 @@ class Findings:
         """'Comparisons that the paper claims: 120, of which 20 held, 9 did not hold, …'."""
         counts = ", ".join(f"{len(verdicts)} {heading.lower()}" for heading, verdicts in self.claims.items())
         return f"Comparisons that the paper claims: {sum(map(len, self.claims.values()))}, of which {counts}."
+
+    @property
+    def told(self) -> str:
+        """Where one of our methods is better or worse, as Markdown."""
+        return "\n".join(f"- {result.sentence}" for result in self.ours if result.outcome != "level")
 
     def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
         """Each of our methods and a rival, and how often it is better, level and worse."""

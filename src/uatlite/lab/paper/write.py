@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from uatlite.lab.evaluate.cells import Cell, Grid, Line
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.claims import Findings, OwnResult, Reproduction, findings_of, summary
+from uatlite.lab.paper.claims import Findings, Reproduction, findings_of
 from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells
-from uatlite.lab.report.page import Drawn, Part, Plain, Section, Together, blocks, page_html
+from uatlite.lab.report.page import page_html
 from uatlite.lab.report.tables import (
     Column,
     Entry,
@@ -37,6 +36,7 @@ from uatlite.lab.report.tables import (
     number,
     records_csv,
     signed,
+    table_markdown,
 )
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Floats
@@ -73,20 +73,18 @@ def write_reproduction(
     tables = tuple(table for table, _ in done)
     findings = findings_of(tables)
     trained = settings.describe({model.task for model in findings.models})
-    lead = findings_section(findings)
-    texts = [
-        f"# {_TITLE}",
-        lead.markdown(),
-        "\n".join(trained),
-        *(_as_markdown(table).rstrip("\n") for table in tables),
-    ]
+    texts = [f"# {_TITLE}", findings_markdown(findings), "\n".join(trained)]
+    texts += [_as_markdown(table).rstrip("\n") for table in tables]
     write_text(directory / "report.md", "\n\n".join(texts) + "\n")
     html = page_html(
-        "sections.html.j2",
+        "paper.html.j2",
         title=_TITLE,
-        kicker="UAT-Lite, reproduced",
-        small_print=trained,
-        sections=(lead, _overview(tables), *(_section(table, figures) for table, figures in done)),
+        settings=trained,
+        findings=findings,
+        models=_models(findings),
+        claims=_claims(findings),
+        ours=_ours(findings),
+        tables=[(table, list(map(_table, table.shown)), figures, list(_told(table))) for table, figures in done],
     )
     write_text(directory / "report.html", html)
     return PaperReport(tables, directory / "report.html")
@@ -138,8 +136,8 @@ def _told(table: Reproduction) -> Iterator[str]:
         group = list(verdicts)
         yield f"{'The paper' if group[0].claimed_by_the_paper else 'We ask'}: {says}"
         yield _bullets(verdict.sentence for verdict in group)
-    if counts := summary(table.verdicts):
-        yield counts
+    if table.summary:
+        yield table.summary
     if notes := [*(f"missing: {reason}" for reason in table.reasons), *table.notes]:
         yield _bullets(notes)
 
@@ -148,14 +146,13 @@ def _bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
-def _heading(table: Reproduction) -> str:
-    return f"{table.declaration.name}: {table.declaration.title}"
-
-
 def _as_markdown(table: Reproduction) -> str:
     """A section with the tables, the verdicts and the notes."""
-    section = Section(_heading(table), (f"{table.declaration.where}.", *map(_table, table.shown)))
-    return "\n\n".join([f"{section.markdown()}\n", *blocks(tuple(_told(table)))]) + "\n"
+    declaration = table.declaration
+    blocks = [f"## {declaration.name}: {declaration.title}", f"{declaration.where}."]
+    blocks += [block for grid in table.shown for block in table_markdown(_table(grid))]
+    blocks[-1] += "\n"
+    return "\n\n".join([*blocks, *_told(table)]) + "\n"
 
 
 def _as_latex(table: Reproduction) -> str:
@@ -247,15 +244,23 @@ def _values(grid: Grid, rows: Sequence[Line], columns: Sequence[Line], names: Se
 # ── the page ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def findings_section(findings: Findings) -> Section:
-    """What stands at the head of the page."""
-    return Section("What was found", tuple(_findings(findings)))
+def findings_markdown(findings: Findings) -> str:
+    """What stands at the head of the page: what held, on which models, and what our own methods do."""
+    blocks = ["## What was found", findings.headline, *table_markdown(_models(findings))]
+    for heading, text in _claims(findings).items():
+        blocks += [f"### {heading}", text]
+    if findings.ours:
+        blocks += ["### Our own methods on the same cells", *table_markdown(_ours(findings)), findings.told]
+    return "\n\n".join(filter(None, blocks))
 
 
-def _findings(findings: Findings) -> Iterator[Part]:
-    """What held, on which models, and what our own methods do on the same cells."""
-    yield findings.headline
-    yield Table(
+def _models(findings: Findings) -> Table:
+    rows = []
+    for model in findings.models:
+        numbers = (f"{model.accuracy:.3f}", f"{model.chance:.3f}", f"{model.rows:,}", f"{model.seeds}")
+        learned = Entry("learned") if model.learned else Entry("not learned", tone="wrong")
+        rows.append(Row(model.task, (Entry(Path(model.backbone).name), *map(Entry, numbers), learned)))
+    return Table(
         title="",
         caption="A task is learned where the plain model is five points above one answer for all",
         corner="task",
@@ -264,74 +269,30 @@ def _findings(findings: Findings) -> Iterator[Part]:
             *map(Column, ("accuracy", "one answer for all", "rows", "seeds")),
             Column("", number=False),
         ),
-        rows=tuple(
-            Row(
-                model.task,
-                (
-                    Entry(Path(model.backbone).name),
-                    *map(Entry, (f"{model.accuracy:.3f}", f"{model.chance:.3f}", f"{model.rows:,}", f"{model.seeds}")),
-                    Entry("learned") if model.learned else Entry("not learned", tone="wrong"),
-                ),
-            )
-            for model in findings.models
-        ),
+        rows=tuple(rows),
     )
-    style: Literal["unfolded", "folded"] = "unfolded"
+
+
+def _claims(findings: Findings) -> dict[str, str]:
+    """Heading with its number of comparisons -> these, as Markdown."""
+    texts = {}
     for heading, verdicts in findings.claims.items():
         lines: list[str] = []
         for (name, says), group in groupby(verdicts, key=lambda named: (named[0], named[1].says)):
             lines += [f"- **{name}**: {says}", *(f"  - {verdict.sentence}" for _, verdict in group)]
         if lines:
-            yield Together(style, ("\n".join(lines),), f"{heading}: {len(verdicts)}")
-            style = "folded"
-    if findings.ours:
-        yield "### Our own methods on the same cells"
-        yield Table(
-            title="",
-            caption="How often a method is better or worse beyond chance, in cells whose column has a better direction",
-            corner="method",
-            columns=(Column("against", number=False), *map(Column, ("better", "level", "worse"))),
-            rows=tuple(
-                Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
-                for method, rival, counts in findings.of_ours()
-            ),
-        )
-        if told := [_own_sentence(result) for result in findings.ours if result.outcome != "level"]:
-            yield _bullets(told)
+            texts[f"{heading}: {len(verdicts)}"] = "\n".join(lines)
+    return texts
 
 
-def _own_sentence(result: OwnResult) -> str:
-    """'shift: Analytic+ITS is better than UAT-Lite in OOD ECE ↓, −0.012 (−0.020 to −0.004)'."""
-    point, low, high = (signed(value, 4) for value in (result.apart.point, result.apart.low, result.apart.high))
-    stands = f"{result.method} is {result.outcome} than {result.rival} in {result.column}"
-    return f"{result.table}: {stands}, {point} ({low} to {high})"
-
-
-def _overview(tables: Sequence[Reproduction]) -> Section:
-    def entry(table: Reproduction) -> Entry:
-        if table.skipped:
-            return Entry("skipped", tone="wrong")
-        return Entry(summary(table.verdicts), notes=("Some cells are missing.",) if table.reasons else ())
-
-    claims = Table(
+def _ours(findings: Findings) -> Table:
+    return Table(
         title="",
-        caption="A comparison held where its direction is the paper's and its interval excludes 0",
-        corner="table",
-        columns=(Column("What", number=False), Column("Claims", number=False)),
+        caption="How often a method is better or worse beyond chance, in cells whose column has a better direction",
+        corner="method",
+        columns=(Column("against", number=False), *map(Column, ("better", "level", "worse"))),
         rows=tuple(
-            Row(table.declaration.name, (Entry(table.declaration.title), entry(table)), link=table.declaration.name)
-            for table in tables
+            Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
+            for method, rival, counts in findings.of_ours()
         ),
     )
-    cells = (
-        "In each cell: the mean over seeds (± their standard deviation), the interval over rows and seeds, then the "
-        "paper's number and the difference from it."
-    )
-    return Section("Table by table", (claims, Plain(cells)))
-
-
-def _section(table: Reproduction, figures: Sequence[RenderedFigure]) -> Section:
-    tables = [] if table.skipped else map(_table, table.shown)
-    drawn = [Drawn(figure, figure.alt) for figure in figures]
-    parts: tuple[Part, ...] = (Plain(table.declaration.where), *tables, *drawn, *_told(table))
-    return Section(_heading(table), parts, name=table.declaration.name)

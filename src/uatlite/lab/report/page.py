@@ -1,77 +1,21 @@
 """A page: a template of its text, filled with tables, figures and values, as one HTML file that needs no other.
 
 The text of a page stands in `templates/NAME.html.j2`; the templates share one layout and the macros of `parts.html.j2`.
-Whatever a template is filled with is text and nothing more. Only the sentences of a `Section` are Markdown, of which
-headings, lists, bold print and code are shown; its sections are Markdown files too.
+Whatever a template is filled with is text and nothing more; of what is said of the paper's claims, which is Markdown,
+headings, lists, bold print and code are shown.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from uatlite import __version__
 from uatlite.errors import MissingDependency
-from uatlite.lab.report.figures import RenderedFigure, file_name
-from uatlite.lab.report.tables import Column, Table, shares, table_markdown
+from uatlite.lab.report.figures import file_name
+from uatlite.lab.report.tables import Column, shares
 
 _TEMPLATES = Path(__file__).parent / "templates"
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Small print that holds words of a user, shown as they are."""
-
-    kind: ClassVar = "plain"
-    text: str
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure and its caption."""
-
-    kind: ClassVar = "drawn"
-    figure: RenderedFigure
-    caption: str
-
-
-@dataclass(frozen=True)
-class Together:
-    """Parts that can be folded away."""
-
-    kind: ClassVar = "together"
-    style: Literal["folded", "unfolded"]
-    parts: tuple["Part", ...]
-    title: str
-
-
-Part = str | Plain | Table | Drawn | Together
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and what stands below it, on a page and as Markdown."""
-
-    heading: str
-    parts: tuple[Part, ...]
-    name: str = ""
-    """what links call it; by default the heading"""
-
-    def markdown(self) -> str:
-        """The section without what is drawn."""
-        return "\n\n".join([f"## {self.heading}", *blocks(self.parts)])
-
-
-def blocks(parts: Sequence[Part]) -> Iterator[str]:
-    """Parts as blocks of Markdown."""
-    for part in parts:
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, Table):
-            yield from table_markdown(part)
-        elif isinstance(part, Together):
-            yield from (f"### {part.title}", *blocks(part.parts))
 
 
 def page_html(template: str, **values: object) -> str:

@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from rich import box
@@ -104,7 +104,6 @@ class Row:
 class Table:
     """Rows and columns of entries."""
 
-    kind: ClassVar = "table"
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
