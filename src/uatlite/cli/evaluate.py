@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
@@ -137,8 +137,7 @@ def evaluate(
         store, models = Store(output / "store"), dict.fromkeys(model)
         source = GivenProduct(product, model[0], plan) if several else None
         given = source or [load_checkpoint(name, kind=kind) for name in models]
-    stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
-    with shared.resumable(console, stopped), StageBar(console) as bar:
+    with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
         results = run(given, plan, store, bar, cluster)
     Console().print(rendered_results(results))
     written = write_results(results, output)
@@ -149,18 +148,18 @@ def evaluate(
 
 def _load_several(models: Sequence[str], test: "SetChoice") -> "SeveralProduct":
     """The model of entities or labels that rows with such gold are to be evaluated with."""
-    from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger, load
+    from uatlite.classifier.classifiers import load
 
     if len(models) > 1:
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
-    product, kind = load(models[0], method="base", calibrated=False), test.task.kind
-    if not isinstance(product, UncertaintyTagger | UncertaintyLabeler) or kind != product.kind.name:
-        wanted = _SEVERAL[kind]
+    product: Any = load(models[0], method="base", calibrated=False)
+    if product.kind.name != test.task.kind:
+        wanted = _SEVERAL[test.task.kind]
         raise ConfigurationError(
             f"{models[0]} is no model of {wanted}, and {test.task.name} has {wanted} for gold; evaluate it on "
             "rows of its own task."
         )
-    return product
+    return product  # type: ignore[no-any-return]
 
 
 def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple["Contender", ...]:

@@ -102,12 +102,12 @@ def messages() -> Console:
 
 
 @contextmanager
-def resumable(console: Console, message: str) -> Iterator[None]:
-    """After Ctrl-C print the message, which says how to continue, and exit with 130."""
+def resumable(console: Console, kept: str, how: str = "the same command goes on from there") -> Iterator[None]:
+    """After Ctrl-C say what is kept and how to go on, and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        console.print(message)
+        console.print(f"Stopped. {kept}; {how}.")
         raise Exit(INTERRUPTED) from None
 
 

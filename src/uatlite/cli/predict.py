@@ -81,8 +81,8 @@ def predict(
         from uatlite.scoring import on_ray
 
         score = partial(on_ray.score_file, load, job, cluster)
-    stopped = "Stopped. Finished rows are kept; the same command with --resume continues."
-    with shared.resumable(console, stopped), ScoringBar(console, total) as bar:
+    how = "the same command with --resume continues"
+    with shared.resumable(console, "Finished rows are kept", how), ScoringBar(console, total) as bar:
         summary = score(bar.show)
     if summary.promised is False:
         console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
@@ -187,18 +187,17 @@ def explain(
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
         classifier = load(model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length))
-        takes: Any = signature(classifier.explain).parameters
-        which = {"label": label, "entity": entity}
-        of = next((name for name in which if name in takes), None)
-        others = {name: value for name, value in which.items() if name != of}
-        shared.refuse(others, f"a model of {classifier.kind.words.model}{f'; use --{of}' if of else ''}")
         explain_it: Any = classifier.explain
+        which: dict[str, Any] = {"label": label, "entity": entity}
+        named = {name: which.pop(name) for name in tuple(which) if name in signature(explain_it).parameters}
+        hint = "".join(f"; use --{name}" for name in named)
+        shared.refuse(which, f"a model of {classifier.kind.words.model}{hint}")
         if output is not None:
-            view.check_target(output, several=of is not None)
-        options = {"estimator": estimator, "samples": samples, "attention": output is not None} if of is None else {}
-        explained = explain_it(whole, *([] if of is None else [which[of]]), **options)
+            view.check_target(output, several=bool(named))
+        options = named or {"estimator": estimator, "samples": samples, "attention": output is not None}
+        explained = explain_it(whole, **options)
         if output is not None:
             view.write_explanation(explained, output, shading=shade, layer=layer, head=head)
     Console().print(terminal_view(explained, shading=shade))
-    if output is not None and of is None:
+    if output is not None and not named:
         console.print(f"Wrote {output}")

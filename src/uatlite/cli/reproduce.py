@@ -104,8 +104,7 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
         from uatlite.lab.paper.declaration import NAMES
         from uatlite.lab.paper.write import write_reproduction
 
-    stopped = f"Stopped. What is done is kept in {output}; the same command goes on from there."
-    with shared.resumable(console, stopped), ExitStack() as stack:
+    with shared.resumable(console, f"What is done is kept in {output}"), ExitStack() as stack:
         if cluster is not None:
             from uatlite.scoring.on_ray import connected
 

@@ -76,8 +76,7 @@ def watch(
     if acknowledge:
         console.print(*watching.acknowledge(fresh=new_normal).describe(None), sep="\n")
         return
-    stopped = f"Stopped. What was counted is in {state}; the same command goes on from there."
-    with shared.resumable(console, stopped):
+    with shared.resumable(console, f"What was counted is in {state}"):
         while True:
             found = _look(console, watching, scored)
             if report is not None:
