@@ -45,6 +45,7 @@ def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: SetF
     ids: list[str] = []
     for figure in drawn.every:
         inline = figure.inline
+        assert set(re.findall("#[0-9a-f]{6}", inline)) <= {"#000000"}
         assert not [colour for colour in ROLES if colour in inline]
         assert inline.startswith('<svg class="figure" role="img"')
         own = re.findall(r'\bid="([^"]+)"', inline)

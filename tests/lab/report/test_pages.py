@@ -10,7 +10,7 @@ from uatlite.classifier.explanation import Explanation
 from uatlite.lab.paper.claims import Findings, Reproduction
 from uatlite.lab.paper.declaration import Declaration
 from uatlite.lab.report.explanation_page import write_explanation
-from uatlite.lab.report.page import page_html
+from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Column, Entry, Row, Table
 
 HOSTILE = "<script>alert(1)</script> <b>bold</b> ![image](http://elsewhere/x.png) `code`"
@@ -37,7 +37,7 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
         "claims": {HOSTILE: f"{HOSTILE}\n\n1. one\n2. two"},
         "tables": [(made, [], [], [HOSTILE])],
     }
-    path.write_text(page_html("paper.html.j2", **values), encoding="utf-8")
+    path.write_text(filled("paper.html.j2", **values), encoding="utf-8")
     return path
 
 
@@ -122,4 +122,4 @@ def test_what_is_missing_to_draw_a_page_is_named(monkeypatch: pytest.MonkeyPatch
     page._environment.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingDependency, match="jinja2"):
-        page_html("paper.html.j2")
+        filled("paper.html.j2")

@@ -23,7 +23,7 @@ from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells
-from uatlite.lab.report.page import page_html
+from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
     Entry,
@@ -76,7 +76,7 @@ def write_reproduction(
     texts = [f"# {_TITLE}", findings_markdown(findings), "\n".join(trained)]
     texts += [_as_markdown(table).rstrip("\n") for table in tables]
     write_text(directory / "report.md", "\n\n".join(texts) + "\n")
-    html = page_html(
+    html = filled(
         "paper.html.j2",
         title=_TITLE,
         settings=trained,

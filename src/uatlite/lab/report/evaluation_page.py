@@ -19,7 +19,7 @@ from uatlite.lab.report.abstention import TARGET_RISK, Abstention, abstain
 from uatlite.lab.report.curves import menu_figure, set_figures
 from uatlite.lab.report.evaluation import Evaluation, as_line, has_several, home_of, name_of_row, open_evaluation
 from uatlite.lab.report.explanation import Shading
-from uatlite.lab.report.page import page_html
+from uatlite.lab.report.page import filled
 from uatlite.lab.report.results import (
     findings,
     legend,
@@ -85,7 +85,7 @@ def build_report(
     shown = [metric for metric in results.metrics if metric not in _FILES_ONLY]
     tables = [set_tables(results, scores, shown) for scores in results.sets]
     tables[0] += scope_tables(results)
-    html = page_html(
+    html = filled(
         "evaluation.html.j2",
         title=title,
         results=results,

@@ -25,7 +25,7 @@ from uatlite.lab.report.explanation import (
 )
 from uatlite.lab.report.figures import DPI, METADATA, MUTED, themed
 from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
-from uatlite.lab.report.page import page_html
+from uatlite.lab.report.page import filled
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _LINE = 110
 def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
     compared, words = Comparison.of(explanation.prediction), words_table(explanation)
     sure = f"{explanation.prediction.confidence:.1%}"
-    html = page_html(
+    html = filled(
         "explanation.html.j2",
         tab=verdict(explanation),
         explanation=explanation,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TEMPLATES = Path(__file__).parent / "templates"
 DPI = 160
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 """Left out of saved figures, so that the same numbers give the same file."""
@@ -46,32 +47,6 @@ ROLES = {
     **{colour: f"--series-{i}" for i, colour in enumerate(SERIES, 1)},
 }
 
-RC = {
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "grid.color": _GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched, and takes the page's font
-    "svg.hashsalt": "uatlite",
-}
-"""Settings of matplotlib while a figure is drawn; never set globally."""
-
 
 @contextmanager
 def themed() -> Iterator[None]:
@@ -80,7 +55,7 @@ def themed() -> Iterator[None]:
         from matplotlib import rc_context
     except ImportError as error:
         raise MissingDependency("matplotlib", "report") from error
-    with rc_context(RC):  # type: ignore[arg-type]
+    with rc_context(fname=TEMPLATES / "figure.mplstyle"):
         yield
 
 

@@ -7,21 +7,18 @@ headings, lists, bold print and code are shown.
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from uatlite import __version__
 from uatlite.errors import MissingDependency
-from uatlite.lab.report.figures import file_name
+from uatlite.lab.report.figures import TEMPLATES, file_name
 from uatlite.lab.report.tables import Column, shares
 
-_TEMPLATES = Path(__file__).parent / "templates"
 
-
-def page_html(template: str, **values: object) -> str:
-    """The page of a template, without scripts or requests."""
-    html: str = _environment().get_template(template).render(**values)
-    return html
+def filled(template: str, **values: object) -> str:
+    """A template with its values: a page of HTML without scripts or requests, or plain text, by its name."""
+    text: str = _environment().get_template(template).render(**values)
+    return text
 
 
 @cache
@@ -32,8 +29,8 @@ def _environment() -> Any:
     except ImportError as error:
         raise MissingDependency("jinja2", "report") from error
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=lambda name: name is not None and ".html" in name,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -18,6 +18,7 @@ from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
 from uatlite.lab.report.abstention import Abstention
 from uatlite.lab.report.evaluation import TEXTS, has_several, text_line
+from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
     Entry,
@@ -260,70 +261,25 @@ def promise_lines(results: Results) -> list[str]:
 
 def findings(results: Results, abstention: Abstention | None) -> list[str]:
     """At most three sentences: the verdict, calibration under shift or by calibrating, the effect of abstention."""
-    verdict = "" if results.verdict is None else headline(results, results.verdict)
+    first, shifts = results.sets[0], results.sets[1:]
+    ece, steady, calibrated = "answer_ece" if results.kind == "entities" else "label_ece", None, None
     if has_several(results):
-        return list(filter(None, [verdict, _calibrating(results), _promise(results)]))
-    return list(filter(None, [verdict, _under_shift(results), _abstaining(abstention)]))
-
-
-def _under_shift(results: Results) -> str:
-    if len(results.sets) < 2 or "ece" not in results.metrics:
-        return ""
-    first, shifted = results.sets[0], results.sets[1]
-    steady = min(results.contenders, key=lambda name: shifted.scores[name]["ece"].mean)
-    before, after = first.scores[steady]["ece"].mean, shifted.scores[steady]["ece"]
-    sentence = (
-        f"Under shift, on {shifted.name}, {steady} has the lowest ECE, {after.mean:.3f} ({after.low:.3f} to "
-        f"{after.high:.3f}), after {before:.3f} in domain"
+        used = {name: results.methods[name]["calibrator"] != NO_CALIBRATOR for name in results.contenders}
+        if any(used.values()) and not used[results.contenders[0]]:
+            calibrated = min(filter(used.get, used), key=lambda name: first.scores[name][ece].mean)
+    elif shifts and "ece" in results.metrics:
+        steady = min(results.contenders, key=lambda name: shifts[0].scores[name]["ece"].mean)
+    text = filled(
+        "findings.txt.j2",
+        results=results,
+        headline=results.verdict and headline(results, results.verdict),
+        steady=steady,
+        abstention=abstention,
+        ece=ece,
+        calibrated=calibrated,
+        promise=next((check for check in results.promises if check.set == first.name), None),
     )
-    if "accuracy" in results.metrics:
-        old, new = (scored.scores[steady]["accuracy"].mean for scored in (first, shifted))
-        sentence += f"; its accuracy went from {old:.1%} to {new:.1%}"
-    return sentence + "."
-
-
-def _abstaining(abstention: Abstention | None) -> str:
-    if abstention is None:
-        return ""
-    rule, first = abstention.rule, abstention.sets[0]
-    if not rule.promised:
-        return f"With {abstention.contender} no threshold can promise an error of {rule.target:.0%}: {rule.reason}"
-    sentence = (
-        f"Told to keep errors at {rule.target:.0%} or less, {abstention.contender} answers {first.coverage:.0%} of "
-        f"{first.name} and errs on {first.risk:.1%} of its answers (answering all it would err on "
-        f"{first.risk_without:.1%})"
-    )
-    for shifted in abstention.sets[1:2]:
-        sentence += f"; on {shifted.name}, which the promise does not cover, on {shifted.risk:.1%}"
-    return sentence + "."
-
-
-def _calibrating(results: Results) -> str:
-    first, metric = results.sets[0], "answer_ece" if results.kind == "entities" else "label_ece"
-    usual, *others = results.contenders
-    calibrated = [name for name in others if results.methods[name]["calibrator"] != NO_CALIBRATOR]
-    if not calibrated or results.methods[usual]["calibrator"] != NO_CALIBRATOR:
-        return ""
-    best = min(calibrated, key=lambda name: first.scores[name][metric].mean)
-    before, after = first.scores[usual][metric], first.scores[best][metric]
-    apart = after.differences[usual]
-    return (
-        f"On {first.name} the calibration error (ECE) of {results.kind} is {before.mean:.3f} with {usual} and "
-        f"{after.mean:.3f} with {best} (difference {apart.low:+.3f} to {apart.high:+.3f})."
-    )
-
-
-def _promise(results: Results) -> str:
-    first = next((check for check in results.promises if check.set == results.sets[0].name), None)
-    if first is None:
-        return ""
-    if not first.promised or first.risk is None:
-        return f"{first.contender} promises nothing at {first.target:.0%} wrong: {first.rule}"
-    return (
-        f"Told to keep wrong {results.kind} at {first.target:.0%} or less of those reported, {first.contender} "
-        f"reports {first.reported:,} on {first.set}, {first.wrong:,} of them wrong ({first.risk:.1%}); that is "
-        f"{first.coverage:.0%} of the {first.covered}, where the best threshold in hindsight has {first.best:.0%}."
-    )
+    return text.splitlines()
 
 
 # ── in a terminal, and as files ────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
-from uatlite.lab.report.page import page_html
+from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
 from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, spelt_hour
 from uatlite.scoring.watch import NumberedRow, Watch, changed_rows
@@ -170,7 +170,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         column, values = watch.text or "text", numbered.row.values
         return values.get(column, values.get(f"input_{column}"))
 
-    html = page_html(
+    html = filled(
         "watch.html.j2",
         title="No change was found" if alarm is None else f"Alarm: {alarm.what}",
         state=state,
