@@ -9,11 +9,10 @@ texts/8 times as many draws as there are passes. `cost` compares with the Huggin
 inference mode) on the same batches of 32; the contenders take turns and the medians are shown.
 """
 
-import gzip
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from harness import head, line, parser_of, seconds
 from uatlite.attribution.layers import Attribution, attribute, propagate
 from uatlite.passes.config import UATConfig
+from uatlite.text.rows import Row, read_rows
 
 CONFIG = UATConfig()
 BATCHES = {"agreement": 8, "cost": 32}
@@ -34,9 +34,7 @@ Encoded = dict[str, Tensor]
 
 def read_texts(path: Path, count: int) -> list[tuple[str, ...]]:
     """The first `count` texts or pairs of a file."""
-    content = path.read_bytes()
-    lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
-    rows = [json.loads(line) for line in lines[:count]]
+    rows = [row.values for row in islice(read_rows(path), count) if isinstance(row, Row)]
     return [(row["text"],) if "text" in row else (row["text_a"], row["text_b"]) for row in rows]
 
 
@@ -79,23 +77,19 @@ def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pair
     head("estimator", *delta.layers, left=1 + len(delta.layers))
     for name, values in shares.items():
         line(name, *(f"{value:.3f}" for value in values.tolist()))
-    variance = isolated.total
-    summed = total.contributions.sum(dim=1)
+    variance, summed, alone = isolated.total, total.contributions.sum(dim=1), isolated.contributions.sum(dim=1)
     largest = (shares["delta"] - shares["isolated"]).abs().max()
-    rows = {
-        "largest difference of the mean shares, delta against isolated": f"{largest:.3f}",
-        "rank correlation over texts of Var(y), delta against sampled": f"{spearmanr(delta.total, variance)[0]:.3f}",
-        "sum of total-variance contributions / Var(y) of the same passes": ratio_of_sums(summed, total.total),
-        "sum of total-variance contributions / Var(y) of other passes": ratio_of_sums(summed, variance),
-        "mean Var(y), sampled": f"{variance.mean():.3f}",
-        "mean sum of the isolated variances": f"{isolated.contributions.sum(dim=1).mean():.3f}",
-        "mean sum of the delta terms": f"{delta.total.mean():.3f}",
-        "sum of the isolated variances / Var(y)": ratio_of_sums(isolated.contributions.sum(dim=1), variance),
-        "sum of the delta terms / Var(y)": ratio_of_sums(delta.total, variance),
-    }
     head("what", "value", left=2)
-    for name, value in rows.items():
-        line(name, value)
+    line("largest difference of the mean shares, delta against isolated", f"{largest:.3f}")
+    correlation = spearmanr(delta.total, variance)[0]
+    line("rank correlation over texts of Var(y), delta against sampled", f"{correlation:.3f}")
+    line("sum of total-variance contributions / Var(y) of the same passes", ratio_of_sums(summed, total.total))
+    line("sum of total-variance contributions / Var(y) of other passes", ratio_of_sums(summed, variance))
+    line("mean Var(y), sampled", f"{variance.mean():.3f}")
+    line("mean sum of the isolated variances", f"{alone.mean():.3f}")
+    line("mean sum of the delta terms", f"{delta.total.mean():.3f}")
+    line("sum of the isolated variances / Var(y)", ratio_of_sums(alone, variance))
+    line("sum of the delta terms / Var(y)", ratio_of_sums(delta.total, variance))
 
 
 def ratio_of_sums(above: Tensor, below: Tensor) -> str:

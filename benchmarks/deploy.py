@@ -2,15 +2,14 @@
 
     python benchmarks/deploy.py cost [--shape MiniLM-L6] [--size 32x128] [--rounds 5]
     python benchmarks/deploy.py quality --model DIR --task sst2 --data DIR [--test test-original]
-    python benchmarks/deploy.py installed EXPORT --environment VENV
-    python benchmarks/deploy.py service EXPORT [--texts FILE] [--requests 2000] [--clients 32]
+    python benchmarks/deploy.py installed --export EXPORT --environment VENV
 
 `cost` draws random weights of each shape, exports them in fp32 and int8, and times the default method end to end over
 the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one process on two threads. `quality`
 calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and compares both with PyTorch on test
 rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its size and the time to the first answer
-of a new process are printed. EXPORT is a directory that `uatlite export` wrote. Prints Markdown tables. Run it on a
-quiet machine.
+of a new process are printed. EXPORT is a directory that `uatlite export` wrote; `python benchmarks/serve.py EXPORT`
+measures it as a service. Prints Markdown tables. Run it on a quiet machine.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -84,47 +82,42 @@ def batch_of(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Batch
     return Batch(rows, tokenize(clf.tokenizer, texts, tokens).padded(rows))
 
 
-def with_tokenizer(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Run:
-    """The model as transformers runs it, in one batch."""
-
-    def run() -> None:
-        with torch.inference_mode():
-            clf.model(**batch_of(clf, texts, tokens).inputs)  # type: ignore[operator]
-
-    return run
-
-
 def cost(options: argparse.Namespace) -> None:
     columns: dict[str, dict[str, float]] = {}
     for shape in options.shape or SHAPES:
         with tempfile.TemporaryDirectory() as made:
-            whole = exported(default_of(shape), Path(made) / "default")
+            classifiers = exported(default_of(shape), Path(made) / "default")
             for size in options.size or SIZES:
-                columns[f"{shape}, {size.replace('x', '×')}"] = _column(whole, size, options.rounds)
+                columns[f"{shape}, {size.replace('x', '×')}"] = cost_column(classifiers, size, options.rounds)
                 print(f"<!-- {shape}, {size}: done -->", flush=True)
     head("time over a Hugging Face forward", *columns)
     for name in next(iter(columns.values())):
         line(name, *(f"{column[name]:.2f}" for column in columns.values()))
 
 
-def _column(whole: Classifiers, size: str, rounds: int) -> dict[str, float]:
+def cost_column(classifiers: Classifiers, size: str, rounds: int) -> dict[str, float]:
     count, tokens = map(int, size.split("x"))
-    rounds = rounds if count > 1 else 4 * rounds
-    checkpoint = whole[TORCH]
+    checkpoint = classifiers[TORCH]
     texts = texts_of(checkpoint, count, tokens)
     assert batch_of(checkpoint, texts, tokens).arrays["input_ids"].shape == (count, tokens)
-    runs: dict[str, Run] = {}
-    for name, clf in whole.items():
-        predictor = clf.predictor()
-        runs[f"the default method, end to end, {name}"] = lambda one=predictor: one.predict(texts)  # type: ignore[misc]
-    return ratios(runs, with_tokenizer(checkpoint, texts, tokens), rounds)
+
+    def plain() -> None:
+        """The model as transformers runs it, in one batch."""
+        with torch.inference_mode():
+            checkpoint.model(**batch_of(checkpoint, texts, tokens).inputs)  # type: ignore[operator]
+
+    runs: dict[str, Run] = {
+        f"the default method, end to end, {name}": partial(clf.predictor().predict, texts)
+        for name, clf in classifiers.items()
+    }
+    return ratios(runs, plain, rounds if count > 1 else 4 * rounds)
 
 
 def quality(options: argparse.Namespace) -> None:
     rows = load(options.task, "calibration", options.data, limit=options.rows)
     test = load(options.task, options.test, options.data, limit=options.test_rows)
     texts, gold = [one.text for one in rows.examples], [rows.labels[one.label] for one in rows.examples]  # type: ignore[index]
-    clf = UncertaintyClassifier.from_pretrained(options.model, options.method, calibrated=False)
+    clf = UncertaintyClassifier.from_pretrained(options.model, options.method or None, calibrated=False)
     if set(clf.class_names) != set(rows.labels):
         clf.rename_classes(rows.labels)
     clf.calibrate(texts, gold)
@@ -166,50 +159,19 @@ def installed(options: argparse.Namespace) -> None:
     )
 
 
-def service(options: argparse.Namespace) -> None:
-    from serve import read_texts, throughput
-
-    throughput(str(options.export), read_texts(options.texts, options.requests), options.clients)
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"cost": cost, "quality": quality, "installed": installed}
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parts = parser.add_subparsers(required=True)
-    options: dict[Callable[[argparse.Namespace], None], list[tuple[str, dict[str, Any]]]] = {
-        cost: [
-            ("--shape", {"action": "append", "choices": tuple(SHAPES)}),
-            ("--size", {"action": "append", "help": "texts x tokens, as in 32x128; may be repeated"}),
-            ("--rounds", {"type": int, "default": 5}),
-        ],
-        quality: [
-            ("--model", {"required": True}),
-            ("--task", {"required": True}),
-            ("--data", {"type": Path}),
-            ("--test", {"default": "test", "help": "the split to test on"}),
-            ("--rows", {"type": int, "help": "calibration rows; all by default"}),
-            ("--test-rows", {"type": int, "help": "all by default"}),
-            ("--method", {"help": "by default the default method"}),
-        ],
-        installed: [
-            ("export", {"type": Path}),
-            ("--environment", {"type": Path, "required": True}),
-            ("--rounds", {"type": int, "default": 5}),
-        ],
-        service: [
-            ("export", {"type": Path}),
-            ("--texts", {}),
-            ("--requests", {"type": int, "default": 2000}),
-            ("--clients", {"type": int, "default": 32}),
-        ],
-    }
-    for run, arguments in options.items():
-        part = parts.add_parser(run.__name__)
-        part.set_defaults(run=run)
-        for name, details in arguments:
-            part.add_argument(name, **details)
+    parser = parser_of(__doc__, model="", task="", test="test", method="", rows=None, test_rows=None, rounds=5)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--shape", action="append", choices=tuple(SHAPES), help="of cost; may be repeated")
+    parser.add_argument("--size", action="append", help="of cost: texts x tokens, as in 32x128; may be repeated")
+    for name in ("--data", "--export", "--environment"):
+        parser.add_argument(name, type=Path)
     given = parser.parse_args()
     print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
-    given.run(given)
+    PARTS[given.part](given)
 
 
 if __name__ == "__main__":

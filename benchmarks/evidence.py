@@ -2,47 +2,60 @@
 
     python benchmarks/evidence.py --models DIR --data DIR --cache DIR [--settings sst2,clinc150] [--seeds 0,1,2]
                                   [--methods base,distilled,analytic,fast,uat,ensemble] [--whole]
+    python benchmarks/evidence.py --only input-temperature,few-rows --models DIR --data DIR --cache DIR
 
 DIR of --models holds the models of benchmarks/backbones.py. What a method says of a set is kept in --cache: the command
 can be stopped and repeated, and what is there already costs seconds. A model that is not there is left out, and the
-table says how many seeds it rests on.
+table says how many seeds it rests on. Rows, runs, calibrators and measures are those of `uatlite evaluate`.
 
 Every method is calibrated by its default on the same rows: temperature for the plain pass, input temperature where the
 variance of the margin is known. The ensemble is that of the seeds. Differences from base+TS are over the same rows;
 their intervals resample the rows, the same ones for all seeds.
+
+`input-temperature`: what of a variance should count: all of it, what is usual for such logits, or a share. NLL less
+that of temperature scaling, in domain and on the shifted set, with the share fixed and learned, the mean over seeds.
+`few-rows`: the same in domain for few calibration rows, drawn at random, for `distilled` on SST-2.
 """
 
-from collections.abc import Callable, Iterator
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from harness import change, head, kept, line, numbers, over_seeds, parser_of_models, trained
-from uatlite.classifier.runtime import run_tokens
-from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
-from uatlite.methods.registry import METHODS
-from uatlite.metrics.accuracy import auroc
-from uatlite.metrics.intervals import Estimates, metric_estimates
-from uatlite.metrics.rows import Rows
+from harness import change, head, line, numbers, only, parser_of_models, trained
+from uatlite.errors import CalibrationError
+from uatlite.lab.evaluate.cells import CellSpec
+from uatlite.lab.evaluate.comparison import Measurement
+from uatlite.lab.evaluate.measures import measure
+from uatlite.lab.evaluate.outcomes import class_indices
+from uatlite.lab.evaluate.plan import parse_contender
+from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Runs
+from uatlite.lab.evaluate.store import Store, StoredPredictions
+from uatlite.lab.train.methods import parse_training
+from uatlite.metrics.accuracy import nll
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.model.tokens import tokenize
-from uatlite.predictive import PassLogits, predict
-from uatlite.text.labels import align_task
-from uatlite.text.schema import find_task
+from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import load
-from uatlite.trust.calibrators import InputTemperature, Temperature
-from uatlite.trust.promise import Labelled, decide
-from uatlite.trust.rule import RAW_SCORE, Wanted
-from uatlite.trust.scope import ScopeFit, fit_scope
+from uatlite.trust import calibrators
+from uatlite.trust.calibrators import SHARES, InputTemperature, Temperature
 from uatlite.values import Dataset
 
 LENGTH = 128
 REFERENCE = 2000
 """Training texts that fit the scope."""
-TARGETS = (0.05, 0.10)
+ENSEMBLE = "ensemble"
+CALIBRATORS = {"base": ""}
+"""method -> the calibrator of its default; every other method has its passes' variance, and so the input temperature"""
+MEASURES = ("accuracy", "nll", "ece", "aurc", "promised-coverage@0.05", "promised-coverage@0.1", "oos-auroc")
+FIXED = (0.0, 0.5, 1.0)
+"""Shares of the variance that count."""
+ROWS, DRAWS = (30, 60, 200, 500), 40
 
 
 @dataclass(frozen=True)
@@ -59,12 +72,9 @@ class Part:
 
     def load(self, data: Path | None, *, out_of_scope: bool = False) -> Dataset:
         sets = [load(self.task, split, data) for split in self.splits]
-        rows = [
-            example
-            for one in sets
-            for example in one.examples
-            if (one.out_of_scope is not None and example.label == one.out_of_scope) is out_of_scope
-        ]
+        outside = sets[0].out_of_scope
+        rows = [row for one in sets for row in one.examples]
+        rows = [row for row in rows if (outside is not None and row.label == outside) is out_of_scope]
         if self.rows is not None and len(rows) > self.rows:
             drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[: self.rows])
             rows = [rows[i] for i in drawn.tolist()]
@@ -85,10 +95,6 @@ class Setting:
     def reference(self) -> Part:
         return Part(self.task, ("train",), REFERENCE)
 
-    @property
-    def scored(self) -> list[str]:
-        return [which for which in ("test", "shift", "outside") if getattr(self, which) is not None]
-
 
 def setting(task: str, calibration: int | None, test: int | None, shift: Part | None = None) -> Setting:
     return Setting(task, Part(task, ("calibration",), calibration), Part(task, ("test",), test), shift)
@@ -108,208 +114,196 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Said:
-    """What a method says of a set, as PassLogits has it, and the labels (rows,), -1 without one."""
-
-    logits: np.ndarray
-    labels: np.ndarray
-    variance: np.ndarray | None = None
-    representations: np.ndarray | None = None
-
-    @property
-    def passes(self) -> PassLogits:
-        read = None if self.representations is None else self.representations.astype(np.float64)
-        return PassLogits(self.logits.astype(np.float64), self.variance, read)
-
-    @classmethod
-    def of(cls, passes: PassLogits, labels: np.ndarray) -> "Said":
-        return cls(passes.logits, labels, passes.given_variance, passes.representations)
-
-
-@dataclass(frozen=True)
 class Bench:
-    """The runs of all methods, and what is derived from them."""
+    """The models of the settings, each task's rows by the name 'TASK/test', and the runs over them."""
 
-    models: Path
-    data: Path | None
-    store: Path
+    label_order = None
+
+    def __init__(self, options: Namespace) -> None:
+        self.options = options
+        self.settings = {name: SETTINGS[name] for name in options.settings.split(",")}
+        if options.whole:
+            parts = {name: replace(one.test, rows=None) for name, one in self.settings.items()}
+            self.settings = {name: replace(one, test=parts[name]) for name, one in self.settings.items()}
+        self.runs = Runs(self, Store(options.cache))
+
+    def seeds(self, task: str, among: Iterable[int] | None = None) -> list[int]:
+        """Those whose model is there."""
+        among = numbers(self.options.seeds) if among is None else among
+        return [seed for seed in among if trained(self.options.models, task, [seed])]
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        method = ENSEMBLE if cell.contender.method.trained else BASE_METHOD
+        return [(Model(f"{cell.task}-{seed}", cell.task, method, seed), 0) for seed in self.seeds(cell.task)]
 
     @cache  # noqa: B019  one for the whole run
-    def checkpoint(self, task: str, seed: int) -> Checkpoint:
-        return load_checkpoint(self.models / f"{task}-{seed}")
+    def load(self, model: Model) -> Checkpoint:
+        if model.method == BASE_METHOD:
+            return load_checkpoint(self.options.models / model.name)
+        seeds = self.seeds(model.task, range(8))
+        members = [load_checkpoint(self.options.models / f"{model.task}-{seed}") for seed in seeds]
+        parse_training(f"{ENSEMBLE}:members={len(members)}").combine([member.model for member in members])
+        return members[0]
 
-    def has(self, task: str, seed: int) -> bool:
-        return bool(trained(self.models, task, [seed]))
-
-    @cache  # noqa: B019
-    def said(self, setting: Setting, seed: int, method: str, which: str) -> Said:
-        """What a method of `METHODS` says of a set of a setting; computed once and kept."""
-        part: Part = getattr(setting, which)
-
-        def compute() -> Said:
-            checkpoint, outside = self.checkpoint(setting.task, seed), which == "outside"
-            rows = part.load(self.data, out_of_scope=outside)
-            passes = run_tokens(checkpoint.model, METHODS[method], tokenize(checkpoint.tokenizer, rows.texts, LENGTH))
-            labels = np.full(len(rows), -1) if outside else columns_of(checkpoint, part.task, rows)
-            read = passes.representations
-            read = None if read is None else read.astype(np.float32)
-            return Said(passes.logits.astype(np.float32), labels, passes.given_variance, read)
-
-        return kept(Said, self.store / f"{setting.task}-{seed}-{method}-{which}-{part.name}.npz", compute)
+    def task(self, on: str) -> Task:
+        name, _, which = on.partition("/")
+        return find_task(SETTINGS[name].shift.task if which == "shift" else name)
 
     @cache  # noqa: B019
-    def distilled(self, setting: Setting, seed: int) -> LearnedMethod:
-        """The read-out of a seed, fitted on the calibration texts."""
+    def dataset(self, name: str) -> Dataset:
+        task, _, which = name.partition("/")
+        part: Part = getattr(self.settings.get(task, SETTINGS[task]), which)
+        rows = part.load(self.options.data, out_of_scope=which == "outside")
+        if which != "outside":
+            return rows
+        unlabelled = tuple(replace(example, label=None) for example in rows.examples)
+        return replace(rows, name=task, labels=find_task(task).labels, examples=unlabelled, out_of_scope=None)
 
-        def run(asked: Method) -> PassLogits:
-            return self.said(setting, seed, asked.name, "calibration").passes
+    def reference(self, model: Model) -> str:
+        return f"{model.task}/reference"
 
-        return DISTILLED.learn(CalibrationRows(len(self.said(setting, seed, "base", "calibration").labels), run))
+    def max_length(self, model: Model) -> int:
+        return LENGTH
 
-    def outputs(self, setting: Setting, seed: int, method: str) -> Callable[[str], Said]:
-        """What a method says of each set; that of the read-out and of the ensemble is derived from other runs."""
+    def describe(self, job: Job) -> str:
+        return f"{job.model.name}, {job.method.name}, {job.on}"
 
-        def read(which: str) -> Said:
-            learned, plain = self.distilled(setting, seed), self.said(setting, seed, "base", which)
-            if which == "calibration" and learned.outputs is not None:
-                return Said.of(learned.outputs, plain.labels)
-            passes = learned.method.read_from(plain.passes)
-            if passes is None:  # below the floor the teacher itself runs
-                return self.said(setting, seed, DISTILLED.teacher.name, which)
-            return Said.of(passes, plain.labels)
-
-        def together(which: str) -> Said:
-            seeds = [other for other in range(8) if self.has(setting.task, other)]
-            members = [self.said(setting, other, "base", which) for other in seeds]
-            return Said(np.concatenate([member.logits for member in members]), members[0].labels)
-
-        derived = {"distilled": read, "ensemble": together}
-        return derived.get(method, lambda which: self.said(setting, seed, method, which))
-
-    def cost(self, setting: Setting, seeds: list[int], contender: str) -> float:
-        """Passes per text, a backward pass counted as one more, the mean over seeds."""
-        if contender == "ensemble":
-            return len(seeds)
-        if contender == "distilled":
-            return float(np.mean([self.distilled(setting, seed).method.cost for seed in seeds]))
-        return METHODS[contender.removesuffix("+TS")].cost
-
-    @cache  # noqa: B019
-    def scope_ranks(self, setting: Setting, seed: int) -> np.ndarray:
-        """The test texts and then those out of scope, ranked by the scope of the plain pass: finer than a p-value."""
-        reference, calibration, *both = (
-            self.said(setting, seed, "base", which).passes for which in ("reference", "calibration", "test", "outside")
+    def cell(self, task: str, contender: str, measure: str, which: str = "test") -> CellSpec:
+        """A measure of 'base', 'base+TS', 'distilled', … with its default calibrator."""
+        name = contender.lower() if "+" in contender else contender + CALIBRATORS.get(contender, "+its")
+        if name.startswith(ENSEMBLE):
+            name = name.replace(ENSEMBLE, f"{ENSEMBLE}:members={len(self.seeds(task, range(8)))}")
+        outside = f"{task}/outside" if measure.endswith("auroc") else None
+        return CellSpec(
+            measure=measure, contender=parse_contender(name), task=task, on=f"{task}/{which}", outside=outside
         )
-        assert reference.representations is not None
-        fit = ScopeFit(reference.representations.shape[1], reference.logits.shape[2])
-        fit.add(reference.representations, reference.mean_logits.argmax(axis=1))
-        scope = fit_scope(fit, calibration.representations, calibration.mean_logits)
-        strange = np.concatenate([scope.nonconformity(one.representations, one.mean_logits) for one in both])
-        return np.asarray(strange.argsort().argsort() / len(strange))
+
+    def methods(self, usual: str) -> list[str]:
+        return (self.options.methods or usual).split(",")
 
 
-def columns_of(checkpoint: Checkpoint, task: str, rows: Dataset) -> np.ndarray:
-    """The model's column of each label."""
-    alignment = align_task(find_task(task), checkpoint.id2label)
-    column = {label: columns[0] for label, columns in zip(alignment.labels, alignment.columns, strict=True)}
-    return np.array([column[rows.labels[label]] for label in rows.gold if label is not None])
-
-
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """A calibrated method on one seed of a setting: probabilities and labels by set."""
-
-    probabilities: dict[str, np.ndarray]
-    labels: dict[str, np.ndarray]
-    accuracy: float
-    coverages: list[float]
-    """on the test set, for each of TARGETS"""
-    outside: tuple[float, float]
-    """AUROC of the maximum probability, and of the scope, between test texts and texts out of scope"""
-
-    def estimates(self, which: str, *metrics: str) -> Estimates:
-        return metric_estimates(Rows.of(self.probabilities[which], self.labels[which]), metrics)
-
-
-def scored(bench: Bench, setting: Setting, seed: int, contender: str) -> Scored:
-    """A contender, 'base', 'base+TS', 'distilled', ..., on one seed."""
-    said = bench.outputs(setting, seed, contender.removesuffix("+TS"))
-    passes = {which: said(which).passes for which in ("calibration", *setting.scored)}
-    labels = {which: said(which).labels for which in passes}
-    fitted: Temperature | InputTemperature | None = None
-    if contender != "base":
-        variance = passes["calibration"].margin_variance
-        kind = Temperature if variance is None or contender.endswith("+TS") else InputTemperature
-        fitted = kind.fit(passes["calibration"].mean_logits, labels["calibration"], variance)
-    raw = {which: predict(of.mean_logits[None]) for which, of in passes.items()}
-    probabilities = {
-        which: raw[which].probabilities if fitted is None else fitted.probabilities(of.mean_logits, of.margin_variance)
-        for which, of in passes.items()
-    }
-    wrong = {which: passes[which].mean_logits.argmax(axis=1) != labels[which] for which in ("calibration", "test")}
-    rows = Labelled({RAW_SCORE: raw["calibration"].logit_margin}, wrong["calibration"])
-    rules = [decide(rows, Wanted(kind="risk", target=target, score=RAW_SCORE)).rule for target in TARGETS]
-    is_outside = np.repeat([False, True], [len(probabilities["test"]), len(probabilities["outside"])])
-    doubt = -np.concatenate([probabilities[which].max(axis=1) for which in ("test", "outside")])
-    return Scored(
-        probabilities,
-        labels,
-        1 - float(wrong["test"].mean()),
-        [float((raw["test"].logit_margin > rule.threshold).mean()) for rule in rules],
-        (float(auroc(doubt, is_outside)), float(auroc(bench.scope_ranks(setting, seed), is_outside))),
-    )
-
-
-def difference(ours: list[Scored], plain: list[Scored], which: str, metric: str) -> str:
+def less(ours: Measurement, plain: Measurement) -> str:
     """The mean difference over seeds, and a 95 % interval that resamples rows, the same for all seeds."""
-    gap = over_seeds(*([one.estimates(which, metric) for one in contenders] for contenders in (ours, plain)))[metric]
+    gap = ours.minus(plain).interval_or_point()
     return change(gap.point, gap.low, gap.high)
 
 
-def scores(one: Scored) -> list[float]:
-    return list(one.estimates("test", "nll", "ece", "aurc").points().values())
-
-
-def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whole: bool) -> Iterator[list[str]]:
-    setting = SETTINGS[name]
-    if whole:
-        setting = replace(setting, test=replace(setting.test, rows=None))
-    there = [seed for seed in seeds if bench.has(setting.task, seed)]
-    if not there:
-        return
-    plain = [scored(bench, setting, seed, "base+TS") for seed in there]
-    for contender in methods:
-        ours = [scored(bench, setting, seed, contender) for seed in there]
-        others = contender != "base+TS"
-        yield [
-            name if setting.shift is None else f"{name} → {setting.shift.task}",
-            contender,
-            str(len(there)),
-            f"{bench.cost(setting, there, contender):.3g}",
-            f"{np.mean([one.accuracy for one in ours]):.3f}",
-            *(f"{mean:.4f}" for mean in np.mean([scores(one) for one in ours], axis=0)),
-            *(difference(ours, plain, "test", metric) if others else "" for metric in ("nll", "aurc")),
-            *(f"{mean:.3f}" for mean in np.mean([one.coverages for one in ours], axis=0)),
-            difference(ours, plain, "shift", "nll") if others and setting.shift is not None else "",
-            *(f"{mean:.3f}" for mean in np.mean([one.outside for one in ours], axis=0)),
-        ]
-
-
-def main() -> None:
-    parser = parser_of_models(__doc__, cache=True, settings=",".join(SETTINGS), seeds="0,1,2")
-    parser.add_argument("--methods", default="base,base+TS,distilled,analytic,fast,uat,ensemble")
-    parser.add_argument("--whole", action="store_true", help="test on all rows of a test set")
-    options = parser.parse_args()
-    bench = Bench(options.models, options.data, options.cache)
+def methods_table(bench: Bench) -> None:
     head(
         "setting", "method", "seeds", "passes", "accuracy", "NLL", "ECE", "AURC", "NLL less base+TS",
         "AURC less base+TS", "coverage at promised risk .05", "at .10", "NLL shifted, less base+TS",
         "AUROC out of scope, maximum probability", "with scope", left=2,
     )  # fmt: skip
-    for name in options.settings.split(","):
-        for cells in lines(bench, name, numbers(options.seeds), options.methods.split(","), whole=options.whole):
-            line(*cells)
+    contenders = bench.methods("base,base+TS,distilled,analytic,fast,uat,ensemble")
+    for name, setting in bench.settings.items():
+        if not bench.seeds(name):
+            continue
+        cells = {
+            (contender, column): bench.cell(name, contender, column)
+            for contender in {*contenders, "base+TS"}
+            for column in MEASURES
+        }
+        if setting.shift is not None:
+            cells |= {(one, "shift"): bench.cell(name, one, "nll", "shift") for one in {*contenders, "base+TS"}}
+        cells["", "scope"] = bench.cell(name, "base", "scope-auroc")
+        numbers = measure(cells.values(), bench.runs, Resampling())
+        found = {key: numbers[cell] for key, cell in cells.items()}
+        for contender in contenders:
+            others = contender != "base+TS"
+            means = [found[contender, column].mean for column in MEASURES]
+            gaps = [less(found[contender, column], found["base+TS", column]) for column in ("nll", "aurc")]
+            shifted = others and setting.shift is not None
+            line(
+                name if setting.shift is None else f"{name} → {setting.shift.task}",
+                contender,
+                len(bench.seeds(name)),
+                f"{bench.runs.cost(cells[contender, 'nll'])[0]:.3g}",
+                f"{means[0]:.3f}",
+                *(f"{mean:.4f}" for mean in means[1:4]),
+                *(gaps if others else ("", "")),
+                *(f"{mean:.3f}" for mean in means[4:6]),
+                less(found[contender, "shift"], found["base+TS", "shift"]) if shifted else "",
+                f"{means[6]:.3f}",
+                f"{found['', 'scope'].mean:.3f}",
+            )
+
+
+# ── the input temperature ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def said(bench: Bench, name: str, method: str, which: str) -> list[StoredPredictions]:
+    """What a method says of a set, by seed."""
+    return [bench.runs.predictions(job) for job in bench.runs.jobs(bench.cell(name, method, "nll", which))]
+
+
+def fitted(home: StoredPredictions, shares: tuple[float, ...]) -> InputTemperature:
+    """An input temperature that may choose among these shares only."""
+    calibrators.SHARES = shares
+    try:
+        return InputTemperature.fit(home.passes.mean_logits, class_indices(home), home.passes.margin_variance)
+    finally:
+        calibrators.SHARES = SHARES
+
+
+def gap(ours: InputTemperature, plain: Temperature, away: StoredPredictions) -> float:
+    """The NLL of an input temperature less that of temperature scaling."""
+    passes = away.passes
+    losses = [
+        nll(calibrator.probabilities(passes.mean_logits, passes.margin_variance), class_indices(away))
+        for calibrator in (ours, plain)
+    ]
+    return losses[0] - losses[1]
+
+
+def input_temperature_table(bench: Bench) -> None:
+    kinds = [*map("{:g}".format, FIXED), "learned"]
+    columns = [f"b = {share:g}" for share in FIXED]
+    columns = [f"in domain: {columns[0]}", *columns[1:], "learned", f"shifted: {columns[0]}", *columns[1:], "learned"]
+    head("setting", "method", *columns, "b learned, by seed", left=2)
+    for (name, setting), method in product(bench.settings.items(), bench.methods("distilled,analytic")):
+        cells, chosen = defaultdict[tuple[str, str], list[float]](list), []
+        sets = [which for which in ("test", "shift") if getattr(setting, which) is not None]
+        for home, *others in zip(*(said(bench, name, method, which) for which in ("calibration", *sets)), strict=True):
+            plain = Temperature.fit(home.passes.mean_logits, class_indices(home))
+            fits = [*(fitted(home, (share,)) for share in FIXED), fitted(home, SHARES)]
+            chosen.append(f"{fits[-1].share:g}" if fits[-1].widening else "–")
+            for (which, away), (kind, calibrator) in product(
+                zip(sets, others, strict=True), zip(kinds, fits, strict=True)
+            ):
+                cells[which, kind].append(gap(calibrator, plain, away))
+        if chosen:
+            gaps = [cells[key] for key in product(("test", "shift"), kinds)]
+            line(name, method, *(f"{np.mean(of):+.4f}" if of else "" for of in gaps), ", ".join(chosen))
+
+
+def few_rows_table(bench: Bench) -> None:
+    head("calibration rows", "NLL less temperature scaling's, mean of draws", "worst draw", left=0)
+    home, away = (said(bench, "sst2", "distilled", which)[0] for which in ("calibration", "test"))
+    logits, variance, labels = home.passes.mean_logits, home.passes.margin_variance, class_indices(home)
+    for count in ROWS:
+        rng, gaps = np.random.default_rng(count), []
+        while len(gaps) < DRAWS:
+            rows = rng.permutation(len(labels))[:count]
+            try:
+                plain = Temperature.fit(logits[rows], labels[rows])
+                ours = InputTemperature.fit(logits[rows], labels[rows], variance[rows])
+            except CalibrationError:  # rows of one class
+                continue
+            gaps.append(gap(ours, plain, away))
+        line(count, f"{np.mean(gaps):+.4f}", f"{max(gaps):+.4f}")
+
+
+TABLES: dict[str, Callable[[Bench], None]] = {
+    "methods": methods_table,
+    "input-temperature": input_temperature_table,
+    "few-rows": few_rows_table,
+}
+
+
+def main() -> None:
+    parser = parser_of_models(__doc__, cache=True, settings=",".join(SETTINGS), seeds="0,1,2", methods="")
+    parser.add_argument("--whole", action="store_true", help="test on all rows of a test set")
+    only(parser, TABLES, Bench, usual=["methods"])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from uatlite.lab.bench import take_turns
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
 
@@ -109,6 +108,8 @@ def seconds(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
 
 def ratios(runs: dict[str, Run], base: Run, rounds: int) -> dict[str, float]:
     """The median over rounds of each run's time over that of the base run, which is timed before and after it."""
+    from uatlite.lab.bench import take_turns  # not at the top: the metrics are compared without transformers
+
     timed = take_turns({"": base, **runs}, "", rounds)  # type: ignore[dict-item]
     return {name: timed[name].ratio for name in runs}
 
@@ -171,9 +172,11 @@ def only(
     parser: argparse.ArgumentParser,
     tables: dict[str, Callable[[T], None]],
     bench: Callable[[argparse.Namespace], T],
+    usual: Iterable[str] | None = None,
 ) -> None:
-    """Print the tables that --only names, each by what `bench` makes of the options."""
-    parser.add_argument("--only", default=",".join(tables), help=f"tables to print, by comma: {', '.join(tables)}")
+    """Print the tables that --only names, each by what `bench` makes of the options; by default the usual ones."""
+    names = ",".join(tables if usual is None else usual)
+    parser.add_argument("--only", default=names, help=f"tables to print, by comma: {', '.join(tables)}")
     options = parser.parse_args()
     made = bench(options)
     for name in options.only.split(","):

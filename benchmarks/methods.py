@@ -8,7 +8,7 @@ was stopped; another one takes another OUT. It prints Markdown. How good the mod
 OUT/seed-0/base, OUT/seed-0/swag and so on, and for all seeds `uatlite reproduce main`.
 
 Training cost is the CPU time of the training, inference cost that of the method's passes over the same texts in turn
-with base, and storage the bytes of all safetensors. The base is also compared with what the Trainer alone gives.
+with base, and storage the bytes of all safetensors.
 """
 
 import json
@@ -16,15 +16,7 @@ import time
 from pathlib import Path
 from statistics import mean
 
-import numpy as np
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-)
 
 from harness import head, line, parser_of, ratios, seconds
 from uatlite.classifier.runtime import run_tokens
@@ -33,7 +25,7 @@ from uatlite.lab.train.methods import parse_training
 from uatlite.lab.train.recipe import DEMO, TrainingJob
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
-from uatlite.model.load import embedded_backbone, load_checkpoint
+from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
 from uatlite.values import Dataset
@@ -99,65 +91,15 @@ def storage(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
 
 
-def encoded(tokenizer: object, rows: Dataset) -> list[dict[str, object]]:
-    texts = tokenizer(list(rows.texts), truncation=True, max_length=DEMO.max_length)  # type: ignore[operator]
-    return [{"input_ids": ids, "labels": label} for ids, label in zip(texts["input_ids"], rows.gold, strict=True)]
-
-
-def plain_trainer(directory: Path, train: Dataset, test: Dataset, seed: int) -> float:
-    """The accuracy on the test rows of what the Trainer alone gives, without any code of ours but the rows."""
-    note = directory / "trainer.json"
-    if note.is_file():
-        return float(json.loads(note.read_text()))
-    say(f"seed {seed}: the plain Trainer")
-    source = embedded_backbone()
-    torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=len(train.labels))
-    arguments = TrainingArguments(
-        output_dir=str(directory / "trainer"),
-        learning_rate=DEMO.learning_rate,
-        warmup_steps=DEMO.warmup_steps,
-        per_device_train_batch_size=DEMO.batch_size,
-        num_train_epochs=DEMO.epochs,
-        weight_decay=DEMO.weight_decay,
-        max_grad_norm=DEMO.clip,
-        seed=seed,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-    )
-    collator = DataCollatorWithPadding(tokenizer)
-    trainer = Trainer(model, arguments, collator, train_dataset=encoded(tokenizer, train))
-    trainer.train()
-    accuracy = accuracy_of(trainer.predict(encoded(tokenizer, test)).predictions, test)
-    note.write_text(json.dumps(accuracy))
-    return accuracy
-
-
-def accuracy_of(logits: np.ndarray, rows: Dataset) -> float:
-    return float(np.mean(logits.argmax(axis=1) == np.array(rows.gold)))
-
-
-def base_accuracy(directory: Path, test: Dataset) -> float:
-    base = load_checkpoint(directory / "base", device="cpu")
-    tokens = tokenize(base.tokenizer, test.texts, int(DEMO.max_length or 512))
-    return accuracy_of(run_tokens(base.model, parse_method("base"), tokens).mean_logits, test)
-
-
 def main() -> None:
-    parser = parser_of(__doc__, seeds=3, rows=3000, test=1066, threads=2, methods=METHODS)
+    parser = parser_of(__doc__, seeds=3, rows=3000, threads=2, methods=METHODS)
     parser.add_argument("out", type=Path, help="directory for models and costs")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    train, test = load(TASK, "train", limit=options.rows), load(TASK, "test", limit=options.test)
+    train, test = load(TASK, "train", limit=options.rows), load(TASK, "test")
     methods = {name: parse_method(name) for name in options.methods.split(",")}
     directories = [options.out / f"seed-{seed}" for seed in range(options.seeds)]
-    spent, accuracies = [], []
-    for seed, directory in enumerate(directories):
-        spent.append(train_all(directory, train, seed))
-        accuracies.append((base_accuracy(directory, test), plain_trainer(directory, train, test, seed)))
+    spent = [train_all(directory, train, seed) for seed, directory in enumerate(directories)]
     say("timing inference")
     inference = inference_costs(directories[0], [str(text) for text in test.texts[:TIMED_TEXTS]], methods)
     head("method", "train", "run", "store")
@@ -166,11 +108,6 @@ def main() -> None:
         train_cost = mean(one[training] for one in spent) / mean(one["base"] for one in spent)
         store = mean(storage(one / training) / storage(one / "base") for one in directories)
         line(name, f"{train_cost:.1f}×", f"{inference[name]:.1f}×", f"{store:.1f}×")
-    ours, theirs = np.mean(accuracies, axis=0)
-    print(
-        f"\nBase accuracy {ours:.4f}, plain Trainer {theirs:.4f} (means over {len(accuracies)} seeds): "
-        f"{100 * (ours - theirs):+.2f} points."
-    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,15 @@ the default costs over calibrating `analytic`. Run it on a quiet machine.
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from harness import head, line, parser_of, seconds
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.model.load import load_checkpoint
+from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
 
@@ -33,17 +35,13 @@ SINGLE = 60
 """Texts that are also predicted one at a time."""
 
 
-def plain(model: torch.nn.Module, tokenizer: object, texts: list[str]) -> Callable[[], None]:
+def plain(checkpoint: Checkpoint, texts: list[str]) -> None:
     """The model as transformers runs it, in batches by length."""
-
-    def run() -> None:
-        tokens = tokenize(tokenizer, texts, 128)  # type: ignore[arg-type]
-        order = tokens.by_length()
-        with torch.inference_mode():
-            for start in range(0, len(texts), BATCH):
-                model(**tokens.pad(order[start : start + BATCH]))
-
-    return run
+    tokens = tokenize(checkpoint.tokenizer, texts, 128)
+    order = tokens.by_length()
+    with torch.inference_mode():
+        for start in range(0, len(texts), BATCH):
+            checkpoint.model(**tokens.pad(order[start : start + BATCH]))
 
 
 def one_at_a_time(predict: Callable[[list[str]], object], texts: list[str]) -> float:
@@ -61,43 +59,42 @@ def main() -> None:
     labels = [rows.labels[label] for label in rows.gold if label is not None]
     texts = list(load("sst2", "test-original", options.data, limit=options.rows).texts)
     classifiers, fitting = {}, {}
+
+    def calibrate(name: str, target: float | None) -> UncertaintyClassifier:
+        classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, name, max_length=128)
+        taken = seconds(lambda: classifier.calibrate(rows.texts, labels, target_risk=target))
+        fitting[name] = min(taken, fitting.get(name, taken))
+        return classifier
+
     for name in METHODS:
-        classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, name, max_length=128)
-        fitting[name] = seconds(lambda: classifier.calibrate(rows.texts, labels, target_risk=0.05))  # noqa: B023
-        classifiers[name] = classifier
+        classifiers[name] = calibrate(name, 0.05)
     for name in ("distilled", "analytic", "distilled", "analytic"):
-        classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, name, max_length=128)
-        fitting[name] = min(fitting[name], seconds(lambda: classifier.calibrate(rows.texts, labels)))  # noqa: B023
-    model = checkpoint.model.eval()
+        calibrate(name, None)
+    checkpoint.model.eval()
     predicts: dict[str, Callable[[list[str]], object]] = {
-        PLAIN: lambda some: plain(model, checkpoint.tokenizer, some)(),
+        PLAIN: partial(plain, checkpoint),
         **{name: one.predict for name, one in classifiers.items()},
     }
     for predict in predicts.values():  # once, so that masks and buffers are there
         predict(texts)
-    batches: dict[str, list[float]] = {name: [] for name in predicts}
-    singles: dict[str, list[float]] = {name: [] for name in predicts}
-    for _ in range(options.rounds):
-        for name, predict in predicts.items():
-            batches[name].append(seconds(lambda: predict(texts)))  # noqa: B023
-        for name, predict in predicts.items():
-            singles[name].append(one_at_a_time(predict, texts[:SINGLE]))
+    batches, singles = np.zeros((2, options.rounds, len(predicts)))
+    for number in range(options.rounds):
+        batches[number] = [seconds(partial(predict, texts)) for predict in predicts.values()]
+        singles[number] = [one_at_a_time(predict, texts[:SINGLE]) for predict in predicts.values()]
     columns = ["in batches, cost", "one text, ms", "one text, cost", "mutual information and variance"]
     head("method", "passes", *columns, left=2)
-    for name in predicts:
+    for i, name in enumerate(predicts):
         passes, known = METHODS.get(name, ("1", "no"))
-        cells = [name if name == PLAIN else f"`{name}`", passes, times_plain(batches, name)]
-        cells += [f"{statistics.median(singles[name]):.1f}", times_plain(singles, name), known]
-        line(*cells)
+        cost, alone = (times_plain(taken[:, i] / taken[:, 0]) for taken in (batches, singles))
+        line(name if name == PLAIN else f"`{name}`", passes, cost, f"{np.median(singles[:, i]):.1f}", alone, known)
     print(f"\nFitting the default over calibrating `analytic`: {fitting['distilled'] / fitting['analytic']:.2f}")
 
 
-def times_plain(timed: dict[str, list[float]], name: str) -> str:
+def times_plain(ratios: np.ndarray) -> str:
     """The cost over the plain model of the same round: the median, and the range over rounds."""
-    if name == PLAIN:
+    if (ratios == 1).all():
         return "1"
-    ratios = [own / plain_time for own, plain_time in zip(timed[name], timed[PLAIN], strict=True)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":

@@ -1,32 +1,39 @@
 """Do the promises hold? Simulated worlds in which the truth is known, and resamples of a real pool.
 
-    python benchmarks/promises.py [--repetitions 1000] [--only risk,per-class,conformal,false-alarm,power]
+    python benchmarks/promises.py [--repetitions 1000] [--only risk,per-class,…]
     python benchmarks/promises.py --only pool --models DIR --data DIR
 
 Prints Markdown tables: how often the promised selective risk is exceeded, for all answers and for each class, the
-coverage of conformal label sets, the false-alarm rate of the shift check, and its power.
+coverage of conformal label sets, the false-alarm rate of the shift check, and its power. With texts as the unit, from
+100 repetitions: how often each test of E[wrong] < r·E[answers] succeeds at the level 0.05 on texts that all have
+answers, and the share of answers that a rule reports, beside the best possible for one who knows the truth.
 
 The pool are the 2,693 labelled sentences of SST-2's dev and test sets, scored by each model DIR/sst2-*: labelled rows
 and unlabelled reference texts are drawn from it again and again, and its own risk is the truth.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import torch
-from scipy.special import softmax
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from scipy.special import ndtri, softmax
+from scipy.stats import binom
 
-from harness import best_share, head, line, parser_of, slashed, title
+from harness import best_share, head, line, only, parser_of, slashed, title
+from uatlite.classifier.runtime import run_tokens
+from uatlite.methods.sampling import BASE
+from uatlite.model.load import load_checkpoint
+from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
+from uatlite.trust.bets import Game, clumping, won
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.distribution import label_sets
-from uatlite.trust.planners import RowsPlanner
+from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.promise import Labelled, decide, fitting_rows, rows_planner
 from uatlite.trust.rule import Wanted
 from uatlite.trust.scope import fit_scope
@@ -34,8 +41,19 @@ from uatlite.trust.search import Plan, search
 from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95
+LEVEL = 0.05
 CLASSES = 3
-HUGE = 400_000
+HUGE, HUGE_TEXTS = 400_000, 100_000
+TRUTH = 987_654_321
+"""The seed of the huge samples."""
+
+
+def means(repetitions: int, trial: Callable[[int], Sequence[float]]) -> list[float]:
+    """What a trial gives, on average over the repetitions."""
+    return np.mean([trial(repetition) for repetition in range(repetitions)], axis=0).tolist()
+
+
+# ── rows of one answer ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -62,18 +80,22 @@ class World:
         truth[trusted] = (1 - self.noise) * truth[trusted] + self.noise * (1 - truth[trusted]) / (CLASSES - 1)
         return model, truth
 
+    def labelled(self, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores of drawn rows, their predicted classes, and which of these are wrong, (rows,) each."""
+        model, truth = self.draw(rows, rng)
+        predicted = model.argmax(axis=1)
+        return model.max(axis=1), predicted, predicted != labels_of(truth, rng)
+
     @cached_property
     def curves(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Scores of a huge sample in falling order, and the true risk of answering down to each: of all rows, and of
         those predicted as each class."""
-        model, truth = self.draw(HUGE, np.random.default_rng(987_654_321))
+        model, truth = self.draw(HUGE, np.random.default_rng(TRUTH))
         scores, predicted = model.max(axis=1), model.argmax(axis=1)
         chances = 1.0 - truth[np.arange(HUGE), predicted]
         order = np.argsort(-scores, kind="stable")
-        found = []
-        for part in [order, *(order[predicted[order] == column] for column in range(CLASSES))]:
-            found.append((scores[part], chances[part].cumsum() / np.arange(1, len(part) + 1)))
-        return found
+        parts = [order, *(order[predicted[order] == column] for column in range(CLASSES))]
+        return [(scores[part], chances[part].cumsum() / np.arange(1, len(part) + 1)) for part in parts]
 
     def at(self, threshold: float, column: int = -1) -> tuple[float, float]:
         """The true risk and coverage of answering scores above the threshold, of all rows or of one class."""
@@ -100,71 +122,78 @@ def labels_of(truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(len(truth))[:, None] > truth.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
-Method = Callable[[np.ndarray, np.ndarray, float, np.ndarray, int], float]
-"""From scores, wrong, the target, reference scores and a seed to a threshold."""
+@dataclass(frozen=True)
+class Sample:
+    """Labelled scores, a target of the risk, and reference scores without labels."""
+
+    scores: np.ndarray
+    wrong: np.ndarray
+    target: float
+    reference: np.ndarray
+    seed: int
+
+    @property
+    def planner(self) -> RowsPlanner:
+        return RowsPlanner(Wanted(confidence=CONFIDENCE), self.scores, self.wrong, self.reference)
 
 
-def plug_in(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+def plug_in(drawn: Sample) -> float:
     """The usual way: the lowest threshold whose observed risk is at most the target."""
-    order = np.argsort(-scores)
-    observed = wrong[order].cumsum() / np.arange(1, len(scores) + 1)
-    fine = np.flatnonzero(observed <= target)
-    return math.inf if not len(fine) else float(np.append(scores[order], -math.inf)[fine[-1] + 1])
+    order = np.argsort(-drawn.scores)
+    observed = drawn.wrong[order].cumsum() / np.arange(1, len(order) + 1)
+    fine = np.flatnonzero(observed <= drawn.target)
+    return math.inf if not len(fine) else float(np.append(drawn.scores[order], -math.inf)[fine[-1] + 1])
 
 
-def bonferroni(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+def bonferroni(drawn: Sample) -> float:
     """Ten ranks fixed beforehand, each tested at a tenth of the level: valid too, and what we compare with."""
-    rows, errors = len(scores), np.concatenate([[0], wrong[np.argsort(-scores)].cumsum()])
-    below = np.append(np.sort(scores)[::-1], -math.inf)
-    allowed = allowed_errors(np.arange(rows + 1), target, 1 - (1 - CONFIDENCE) / 10)
+    order, rows = np.argsort(-drawn.scores), len(drawn.scores)
+    errors, below = np.concatenate([[0], drawn.wrong[order].cumsum()]), np.append(drawn.scores[order], -math.inf)
+    allowed = allowed_errors(np.arange(rows + 1), drawn.target, 1 - (1 - CONFIDENCE) / 10)
     fine = [k for k in np.linspace(rows / 10, rows, 10).astype(int) if errors[k] <= allowed[k]]
     return float(below[max(fine)]) if fine else math.inf
 
 
-def with_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+def with_reference(drawn: Sample) -> float:
     """The rule with reference scores, without the sentence that says why not."""
-    return RowsPlanner(Wanted(confidence=CONFIDENCE), scores, wrong, reference).searched(target).threshold
+    return drawn.planner.searched(drawn.target).threshold
 
 
-def no_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+def no_reference(drawn: Sample) -> float:
     """The rule without reference scores: a few rows are set aside."""
-    wanted = Wanted(kind="risk", target=target, confidence=CONFIDENCE, seed=seed)
-    return rows_planner(Labelled({"confidence": scores}, wrong), wanted).searched(target).threshold
+    wanted = Wanted(kind="risk", target=drawn.target, confidence=CONFIDENCE, seed=drawn.seed)
+    return rows_planner(Labelled({"confidence": drawn.scores}, drawn.wrong), wanted).searched(drawn.target).threshold
 
 
-def one_start(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+def one_start(drawn: Sample) -> float:
     """Ours with the last start alone, at half of the rows: valid too, and what the others are for."""
-    least = needed_share(len(scores), len(reference), target, 1 - CONFIDENCE, 0)
-    at = upper_quantile(reference, max(STARTS[-1][0], min(least, 1.0)))
-    planner = RowsPlanner(Wanted(confidence=CONFIDENCE), scores, wrong, reference)
-    begin = int(np.searchsorted(planner.counts, (scores > at).sum()))
+    least = needed_share(len(drawn.scores), len(drawn.reference), drawn.target, 1 - CONFIDENCE, 0)
+    at = upper_quantile(drawn.reference, max(STARTS[-1][0], min(least, 1.0)))
+    planner = drawn.planner
+    begin = int(np.searchsorted(planner.counts, (drawn.scores > at).sum()))
     plan = Plan(planner.below[planner.counts], [(begin, 1 - CONFIDENCE)] if least <= 1 else [])
-    return planner.rule(plan, target, search(plan, planner.test(plan, target))).threshold
+    return planner.rule(plan, drawn.target, search(plan, planner.test(plan, drawn.target))).threshold
 
 
-METHODS: dict[str, Method] = {
+def two_thirds(drawn: Sample) -> float:
+    """Where a third of the rows fits a calibrator: the others decide, and the scores of that third give the starts."""
+    fitting = fitting_rows(len(drawn.scores), drawn.seed)
+    kept = replace(drawn, scores=drawn.scores[~fitting], wrong=drawn.wrong[~fitting], reference=drawn.scores[fitting])
+    return with_reference(kept)
+
+
+METHODS: dict[str, Callable[[Sample], float]] = {
     "ours, reference": with_reference,
     "ours, no reference": no_reference,
     "one start": one_start,
     "Bonferroni": bonferroni,
     "plug-in": plug_in,
 }
-
-
-def risk_outcomes(
-    world: World, rows: int, target: float, repetitions: int, seed: int
-) -> dict[str, tuple[float, float]]:
-    """For each method the share of repetitions whose true risk exceeds the target, and the mean true coverage."""
-    rng = np.random.default_rng(seed)
-    broken, coverage = dict.fromkeys(METHODS, 0), dict.fromkeys(METHODS, 0.0)
-    for repetition in range(repetitions):
-        model, truth = world.draw(2 * rows, rng)
-        scores, wrong = model.max(axis=1), model.argmax(axis=1) != labels_of(truth, rng)
-        for name, method in METHODS.items():
-            risk, share = world.at(method(scores[:rows], wrong[:rows], target, scores[rows:], repetition))
-            broken[name] += risk > target
-            coverage[name] += share
-    return {name: (broken[name] / repetitions, coverage[name] / repetitions) for name in METHODS}
+POOL_METHODS: dict[str, Callable[[Sample], float]] = {
+    "all rows, reference": with_reference,
+    "all rows, no reference": no_reference,
+    "two thirds of the rows": two_thirds,
+}
 
 
 def allowance(repetitions: int) -> str:
@@ -172,140 +201,129 @@ def allowance(repetitions: int) -> str:
     return f"Allowed: broken in at most {1 - CONFIDENCE:.3f} (Monte Carlo standard error {error:.3f}).\n"
 
 
-def risk_table(repetitions: int) -> None:
+def risk_table(options: Namespace) -> None:
+    """For each method the share of repetitions whose true risk exceeds the target, and the mean true coverage."""
+    repetitions = options.repetitions
     title(f"Selective risk: promise broken / mean coverage ({repetitions} repetitions, confidence {CONFIDENCE})")
     print(allowance(repetitions))
     head("world", "rows", "target", "starts", "best coverage", *METHODS)
     for world, rows, target in product(WORLDS, (100, 200, 500, 2000), (0.02, 0.05, 0.10)):
-        found = risk_outcomes(world, rows, target, repetitions, seed=rows + int(1000 * target))
+        rng = np.random.default_rng(rows + int(1000 * target))
+
+        def trial(seed: int) -> list[tuple[bool, float]]:
+            scores, _, wrong = world.labelled(2 * rows, rng)  # noqa: B023
+            sample = Sample(scores[:rows], wrong[:rows], target, scores[rows:], seed)  # noqa: B023
+            at = [world.at(method(sample)) for method in METHODS.values()]  # noqa: B023
+            return [(risk > target, share) for risk, share in at]  # noqa: B023
+
         starts = len(plan_starts(np.arange(rows) / rows, rows, target, 1 - CONFIDENCE))
-        line(world.name, rows, target, starts, f"{world.best(target):.3f}", *map(slashed, found.values()))
+        found = means(repetitions, trial)
+        line(world.name, rows, target, starts, f"{world.best(target):.3f}", *map(slashed, found))
 
 
 def per_class_outcomes(
     world: World, rows: int, target: float, repetitions: int, *, reference: bool, only: str | None
-) -> tuple[float, float, float]:
+) -> list[float]:
     """How often the promise of any class is broken, the true coverage, and the share of classes with a promise."""
     rng = np.random.default_rng(rows)
     names = tuple(str(column) for column in range(CLASSES))
-    broken, coverage, made = 0, 0.0, 0.0
-    for repetition in range(repetitions):
-        model, truth = world.draw(2 * rows, rng)
-        scores, predicted = model.max(axis=1), model.argmax(axis=1)
-        wrong = predicted != labels_of(truth, rng)
-        rule = decide(
+
+    def trial(seed: int) -> tuple[bool, float, float]:
+        scores, predicted, wrong = world.labelled(2 * rows, rng)
+        parts = decide(
             Labelled({"confidence": scores[:rows]}, wrong[:rows], kind=predicted[:rows]),
-            Wanted(kind="risk", target=target, confidence=CONFIDENCE, classes=names, only=only, seed=repetition),
+            Wanted(kind="risk", target=target, confidence=CONFIDENCE, classes=names, only=only, seed=seed),
             reference=Labelled({"confidence": scores[rows:]}, kind=predicted[rows:]) if reference else None,
-        ).rule
-        true = [world.at(part.threshold, column) for column, part in enumerate(rule.per_kind or ())]
-        asked = [part.asked for part in rule.per_kind or ()]
-        broken += any(risk > target for (risk, _), one in zip(true, asked, strict=True) if one)
-        coverage += sum(share for _, share in true)
-        made += sum(part.promised for part in rule.per_kind or ()) / sum(asked)
-    return broken / repetitions, coverage / repetitions, made / repetitions
+        ).rule.per_kind
+        true = [world.at(part.threshold, column) for column, part in enumerate(parts)]
+        broken = any(risk > target and part.asked for (risk, _), part in zip(true, parts, strict=True))
+        made = sum(part.promised for part in parts) / sum(part.asked for part in parts)
+        return broken, sum(share for _, share in true), made
+
+    return means(repetitions, trial)
 
 
-def per_class_table(repetitions: int) -> None:
-    title(f"Risk of each class: any broken / coverage / promises made ({repetitions} repetitions)")
-    print(allowance(repetitions))
+def per_class_table(options: Namespace) -> None:
+    title(f"Risk of each class: any broken / coverage / promises made ({options.repetitions} repetitions)")
+    print(allowance(options.repetitions))
     head("world", "rows", "target", "three classes", "three, no reference", "one class only")
     for world, rows, target in product(WORLDS, (500, 2000), (0.05, 0.10)):
         found = [
-            per_class_outcomes(world, rows, target, repetitions, reference=reference, only=only)
+            per_class_outcomes(world, rows, target, options.repetitions, reference=reference, only=only)
             for reference, only in ((True, None), (False, None), (True, "0"))
         ]
         line(world.name, rows, target, *map(slashed, found))
 
 
-@torch.inference_mode()
-def pool_of(model_dir: Path, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
+def pool_of(directory: Path, data: Path) -> tuple[np.ndarray, np.ndarray]:
     """The margin of each sentence of the pool, (rows,), from a plain pass of the model, and whether it is wrong.
 
     The margin top 1 - top 2 of the logits is fitted on no label; with two classes it orders rows as the softmax does.
     """
-    rows = [row for split in ("calibration", "test", "test-original") for row in load("sst2", split, data_dir).examples]
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    model = AutoModelForSequenceClassification.from_pretrained(model_dir).eval()
-    logits = np.empty((len(rows), model.config.num_labels))
-    order = sorted(range(len(rows)), key=lambda row: len(rows[row].text))
-    for first in range(0, len(order), 64):
-        batch = order[first : first + 64]
-        encoded = tokenizer([rows[row].text for row in batch], padding=True, truncation=True, return_tensors="pt")
-        logits[batch] = model(**encoded).logits.numpy()
+    rows = [row for split in ("calibration", "test", "test-original") for row in load("sst2", split, data).examples]
+    checkpoint = load_checkpoint(directory)
+    tokens = tokenize(checkpoint.tokenizer, [row.text for row in rows], 512)
+    logits = run_tokens(checkpoint.model, BASE, tokens).mean_logits
     ranked = np.sort(logits, axis=1)
     return ranked[:, -1] - ranked[:, -2], logits.argmax(axis=1) != np.array([row.label for row in rows])
 
 
-def two_thirds(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
-    """Where a third of the rows fits a calibrator: the others decide, and the scores of that third give the starts."""
-    fitting = fitting_rows(len(scores), seed)
-    return with_reference(scores[~fitting], wrong[~fitting], target, scores[fitting], seed)
-
-
-POOL_METHODS: dict[str, Method] = {
-    "all rows, reference": with_reference,
-    "all rows, no reference": no_reference,
-    "two thirds of the rows": two_thirds,
-}
-
-
 def pool_outcomes(
     margins: np.ndarray, wrong: np.ndarray, rows: int, target: float, repetitions: int, *, replacement: bool
-) -> list[tuple[float, float, float]]:
+) -> list[list[float]]:
     """For each method the coverage, the share of repetitions that abstain on all, and that exceed the pool's risk.
 
     With replacement the pool is the population, and both samples are independent draws of it: the theorem applies as it
     stands. Without, the reference is the rest of the pool, and the promise is kept more often than it states, as the
     labelled rows are themselves part of the truth.
     """
-    rng = np.random.default_rng(rows)
-    found = np.zeros((len(POOL_METHODS), 3))
-    for repetition in range(repetitions):
-        places = len(margins)
-        drawn = rng.integers(0, places, places) if replacement else rng.permutation(places)
-        labelled, others = drawn[:rows], drawn[rows:]
-        for place, method in enumerate(POOL_METHODS.values()):
-            threshold = method(margins[labelled], wrong[labelled], target, margins[others], repetition)
+    rng, size = np.random.default_rng(rows), len(margins)
+
+    def trial(seed: int) -> list[tuple[float, bool, bool]]:
+        drawn = rng.integers(0, size, size) if replacement else rng.permutation(size)
+        sample = Sample(margins[drawn[:rows]], wrong[drawn[:rows]], target, margins[drawn[rows:]], seed)
+        outcomes = []
+        for method in POOL_METHODS.values():
+            threshold = method(sample)
             answered = margins > threshold
-            found[place] += answered.mean(), threshold == math.inf, answered.any() and wrong[answered].mean() > target
-    return [tuple(row) for row in (found / repetitions).tolist()]
+            broken = answered.any() and wrong[answered].mean() > target
+            outcomes.append((answered.mean(), threshold == math.inf, broken))
+        return outcomes
+
+    return means(repetitions, trial)
 
 
-def pool_table(repetitions: int, models: Path, data: Path) -> None:
-    title(f"A real pool: coverage / abstains on all / promise broken ({repetitions} repetitions)")
-    print(allowance(repetitions))
+def pool_table(options: Namespace) -> None:
+    if options.models is None or options.data is None:
+        raise SystemExit("the table pool needs --models and --data")
+    title(f"A real pool: coverage / abstains on all / promise broken ({options.repetitions} repetitions)")
+    print(allowance(options.repetitions))
     head("model", "drawn", "rows", "target", "knowing the truth", *POOL_METHODS, left=2)
-    for directory in sorted(path.parent for path in models.glob("sst2-*/model.safetensors")):
-        margins, wrong = pool_of(directory, data)
+    for directory in sorted(path.parent for path in options.models.glob("sst2-*/model.safetensors")):
+        margins, wrong = pool_of(directory, options.data)
         for replacement, rows, target in product((True, False), (200, 400, 872), (0.03, 0.05, 0.10)):
-            found = pool_outcomes(margins, wrong, rows, target, repetitions, replacement=replacement)
+            found = pool_outcomes(margins, wrong, rows, target, options.repetitions, replacement=replacement)
             how, best = "with replacement" if replacement else "without", best_share(margins, wrong, target)
             line(directory.name, how, rows, target, f"{best:.3f}", *map(slashed, found))
 
 
-def conformal_outcomes(
-    world: World, rows: int, coverage: float, repetitions: int, seed: int
-) -> tuple[float, float, float]:
+def conformal_table(options: Namespace) -> None:
     """Mean true coverage, its standard error over repetitions, and the mean size of the sets."""
-    rng = np.random.default_rng(seed)
-    covered, sizes = [], []
-    for _ in range(repetitions):
-        model, truth = world.draw(rows + 500, rng)
-        rng.random(rows + 500)  # as when the table was made
-        fitted = label_sets(model[:rows], labels_of(truth[:rows], rng), coverage)
-        sets = fitted.sets(model[rows:])
-        covered.append((sets * truth[rows:]).sum(axis=1).mean())
-        sizes.append(sets.sum(axis=1).mean())
-    return float(np.mean(covered)), float(np.std(covered, ddof=1) / math.sqrt(repetitions)), float(np.mean(sizes))
-
-
-def conformal_table(repetitions: int) -> None:
-    title(f"Conformal label sets: coverage ± standard error ({repetitions} repetitions) and mean size")
+    title(f"Conformal label sets: coverage ± standard error ({options.repetitions} repetitions) and mean size")
     head("world", "rows", "promised", "coverage", "size")
     for world, rows, coverage in product(WORLDS[:2], (50, 200, 500, 2000), (0.9, 0.95)):
-        mean, error, size = conformal_outcomes(world, rows, coverage, repetitions, seed=rows)
+        rng, found = np.random.default_rng(rows), []
+        for _ in range(options.repetitions):
+            model, truth = world.draw(rows + 500, rng)
+            rng.random(rows + 500)  # as when the table was made
+            sets = label_sets(model[:rows], labels_of(truth[:rows], rng), coverage).sets(model[rows:])
+            found.append(((sets * truth[rows:]).sum(axis=1).mean(), sets.sum(axis=1).mean()))
+        mean, size = np.mean(found, axis=0)
+        error = np.std(found, axis=0, ddof=1)[0] / math.sqrt(options.repetitions)
         line(world.name, rows, coverage, f"{mean:.4f} ± {error:.4f}", f"{size:.2f}")
+
+
+# ── the shift check ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def representations(rows: int, units: int, rng: np.random.Generator) -> np.ndarray:
@@ -317,67 +335,227 @@ def representations(rows: int, units: int, rng: np.random.Generator) -> np.ndarr
 
 def alarm_rate(
     rows: int, checked: int, units: int, repetitions: int, *, shift: float = 0.0, seed: int = 0
-) -> tuple[float, float]:
+) -> list[float]:
     """The share of repetitions with an alarm, and of rows out of scope; each unit's mean moves by `shift` σ.
 
     The scope is that of the calibration rows alone, with two classes.
     """
     rng = np.random.default_rng(seed)
-    world, alarms, outside = WORLDS[0], 0, 0.0
-    for _ in range(repetitions):
-        scores = world.draw(rows + checked, rng)[0].max(axis=1)
+
+    def trial(_: int) -> tuple[bool, float]:
+        scores = WORLDS[0].draw(rows + checked, rng)[0].max(axis=1)
         x = representations(rows + checked, units, rng)
         x[rows:] += shift / np.sqrt(1 + np.arange(units))
         scope = fit_scope(None, x[:rows], x[:rows, :2])
-        p = scope.p_values(x[rows:], x[rows:, :2])
-        report = summarise(scores[:rows]).check(scores[rows:], p)
-        alarms += bool(report.shifted)
-        outside += report.out_of_scope or 0.0
-    return alarms / repetitions, outside / repetitions
+        report = summarise(scores[:rows]).check(scores[rows:], scope.p_values(x[rows:], x[rows:, :2]))
+        return bool(report.shifted), report.out_of_scope or 0.0
+
+    return means(repetitions, trial)
 
 
-def false_alarm_table(repetitions: int) -> None:
+def false_alarm_table(options: Namespace) -> None:
     title("Shift check: false alarms at the stated rate 0.01")
     columns = ["calibration rows", "new rows", "repetitions", "false alarms ± s.e.", "rows out of scope"]
     head("units", *columns, left=0)
     for units, rows, checked in product((32, 384), (50, 200, 500, 2000), (50, 500, 2000)):
-        count = repetitions if units * rows < 100_000 else 2 * repetitions // 5  # the dear ones
+        count = options.repetitions if units * rows < 100_000 else 2 * options.repetitions // 5  # the dear ones
         rate, outside = alarm_rate(rows, checked, units, count, seed=rows + checked)
         error = math.sqrt(rate * (1 - rate) / count)
         line(units, rows, checked, count, f"{rate:.4f} ± {error:.4f}", f"{outside:.4f}")
 
 
-def power_table(repetitions: int) -> None:
+def power_table(options: Namespace) -> None:
+    repetitions, shifts = max(options.repetitions // 10, 50), (0.1, 0.2, 0.3, 0.5)
     title(f"Shift check: alarms when each unit's mean moves ({repetitions} repetitions, 384 units)")
-    shifts = (0.1, 0.2, 0.3, 0.5)
     head("calibration rows", "new rows", *(f"{shift} σ" for shift in shifts), left=0)
     for rows, checked in ((200, 50), (200, 500), (500, 50), (500, 500), (2000, 500)):
         rates = [alarm_rate(rows, checked, 384, repetitions, shift=shift)[0] for shift in shifts]
         line(rows, checked, *(f"{rate:.2f}" for rate in rates))
 
 
-TABLES: dict[str, Callable[[int], None]] = {
+# ── texts of several answers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Answers of texts and how many are wrong, (texts, samples) each, the target, and the most answers of a text."""
+
+    counts: np.ndarray
+    errors: np.ndarray
+    target: float
+    most: int
+    rng: np.random.Generator
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Negative on average where the risk is below the target."""
+        return self.errors - self.target * self.counts
+
+
+Test = Callable[[Counted], np.ndarray]
+"""Whether each sample rejects, (samples,)."""
+STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
+"""Shares of the largest stake that a mixture bets."""
+
+
+def ours(drawn: Counted) -> np.ndarray:
+    """The bet that copies the exact test."""
+    moment = np.array([drawn.counts.mean(), np.square(drawn.counts).mean()])
+    game = Game(drawn.most * (1 - drawn.target), drawn.most * drawn.target, moment[0], clumping(moment))
+    return won(drawn.counts, drawn.errors, drawn.target, np.full((drawn.counts.shape[1], 1), LEVEL), game)[:, 0]
+
+
+def mixture(drawn: Counted) -> np.ndarray:
+    """The mean of bets with constant stakes (a universal portfolio), at the best moment."""
+    shares = STAKES[:, None, None] / (drawn.most * (1 - drawn.target)) * drawn.losses
+    return np.exp(np.log1p(-shares).cumsum(axis=1)).mean(axis=0).max(axis=0) >= 1 / LEVEL
+
+
+def predictable(drawn: Counted) -> np.ndarray:
+    """Stakes from the variance so far, for a fixed number of texts (Waudby-Smith and Ramdas, 2024)."""
+    texts, samples = drawn.counts.shape
+    money, best = np.zeros(samples), np.zeros(samples)
+    square = np.full(samples, 2 * drawn.target * drawn.counts.mean())
+    for i, losses in enumerate(drawn.losses):
+        stake = np.sqrt(2 * np.log(1 / LEVEL) / (square / (i + 2) * texts))
+        money += np.log1p(-np.minimum(stake, 0.95 / (drawn.most * (1 - drawn.target))) * losses)
+        best, square = np.maximum(best, money), square + losses**2
+    return best >= np.log(1 / LEVEL)
+
+
+def one_place(drawn: Counted) -> np.ndarray:
+    """One of `most` places of each text, drawn at random: the exact binomial test of the answers that stand there."""
+    place = drawn.rng.integers(0, drawn.most, drawn.counts.shape)
+    errors, answers = (place < drawn.errors).sum(axis=0), (place < drawn.counts).sum(axis=0)
+    return binom.cdf(errors, answers, drawn.target) <= LEVEL
+
+
+def first_answer(drawn: Counted) -> np.ndarray:
+    """One answer of each text, as if the others were withheld: the exact binomial test."""
+    errors = (drawn.rng.random(drawn.counts.shape) * drawn.counts < drawn.errors).sum(axis=0)
+    return binom.cdf(errors, len(drawn.counts), drawn.target) <= LEVEL
+
+
+def hoeffding_bentkus(drawn: Counted) -> np.ndarray:
+    """The p-value of Bates et al. (2021) for the mean of target + (errors - target·counts)/most, which is in [0, 1]."""
+    target, texts = drawn.target, len(drawn.counts)
+    mean = (target + drawn.losses / drawn.most).mean(axis=0)
+    low = np.clip(mean, 1e-12, target)
+    chernoff = np.exp(-texts * (low * np.log(low / target) + (1 - low) * np.log((1 - low) / (1 - target))))
+    return np.minimum(chernoff, np.e * binom.cdf(np.ceil(texts * mean), texts, target)) <= LEVEL
+
+
+def normal(drawn: Counted) -> np.ndarray:
+    """The t statistic against a normal quantile: no promise, but what one might hope for."""
+    losses = drawn.losses
+    return losses.mean(axis=0) * np.sqrt(len(losses)) < ndtri(LEVEL) * np.maximum(losses.std(axis=0), 1e-9)
+
+
+TESTS: dict[str, Test] = {
+    "ours": ours,
+    "mixed bets": mixture,
+    "predictable bets": predictable,
+    "a random place": one_place,
+    "one answer a text": first_answer,
+    "Hoeffding–Bentkus": hoeffding_bentkus,
+    "normal (not valid)": normal,
+}
+
+
+def tests_table(options: Namespace) -> None:
+    """Texts have 1 to `most` answers; the errors are those of a whole text with probability `together`."""
+    head("texts", "most", "together", "target", "true risk", *TESTS, left=0)
+    risks = ((0.05, 0.015), (0.1, 0.05), (0.2, 0.13), (0.1, 0.1))
+    for texts, most, together, (target, risk) in product((150, 400), (2, 4), (0.0, 0.5), risks):
+        rng, shape = np.random.default_rng(0), (texts, 10 * options.texts_repetitions)
+        counts = np.minimum(rng.geometric(0.6, shape), most)
+        whole = rng.random(shape) < together
+        errors = np.where(whole, counts * (rng.random(shape) < risk), rng.binomial(counts, risk))
+        drawn = Counted(counts.astype(float), errors.astype(float), target, most, rng)
+        line(texts, most, f"{together:g}", target, risk, *(f"{test(drawn).mean():.3f}" for test in TESTS.values()))
+
+
+@dataclass(frozen=True)
+class TextsWorld:
+    """Answers that are right with the probability of their score, Beta(4, 1).
+
+    `mean` answers a text; with `tail` one text in twenty has most of them. An error is one of the whole text with
+    probability `together`. A share `trap` of the texts has the surest answers of all, and all are wrong.
+    """
+
+    name: str
+    mean: float = 1.0
+    together: float = 0.0
+    tail: bool = False
+    trap: float = 0.0
+
+    def draw(self, texts: int, rng: np.random.Generator) -> tuple[TextScores, np.ndarray]:
+        """The answers of some texts, and which are wrong."""
+        few = np.where(rng.random(texts) < 0.05, 12.0, 0.45) if self.tail else np.full(texts, self.mean)
+        text = np.repeat(np.arange(texts), rng.poisson(few))
+        scores = rng.beta(4, 1, len(text))
+        luck = np.where(rng.random(len(text)) < self.together, rng.random(texts)[text], rng.random(len(text)))
+        trapped = (rng.random(texts) < self.trap)[text]
+        return TextScores(np.where(trapped, 0.9999, scores), text, texts), (luck > scores) | trapped
+
+    @cached_property
+    def truth(self) -> tuple[TextScores, np.ndarray]:
+        return self.draw(HUGE_TEXTS, np.random.default_rng(TRUTH))
+
+    def at(self, threshold: float, most: int) -> tuple[float, float]:
+        """The true risk and the share of answers reported."""
+        answers, wrong = self.truth
+        reported = answers.shown(threshold, most)
+        shown = reported.sum()
+        return float((reported & wrong).sum() / shown if shown else 0.0), float(shown / len(answers.scores))
+
+    def trial(self, texts: int, target: float, most: int | None, seed: int) -> tuple[float, bool, bool]:
+        """The share reported, whether nothing is promised, and whether the promise is broken."""
+        rng = np.random.default_rng(seed)
+        (sample, wrong), (others, _) = self.draw(texts, rng), self.draw(1000, rng)
+        labelled, most = replace(sample, wrong=wrong), most or most_answers(others)
+        wanted = Wanted(kind="precision", target=target, confidence=CONFIDENCE, seed=seed)
+        rule = TextsPlanner(wanted, labelled, others, most).searched(target)
+        risk, share = self.at(rule.threshold, rule.most)
+        return share, not rule.promised, risk > target
+
+
+TEXTS_WORLDS = (
+    TextsWorld("independent, 0.5 a text", mean=0.5),
+    TextsWorld("independent"),
+    TextsWorld("half together, 2 a text", mean=2.0, together=0.5),
+    TextsWorld("half together, most in few texts", tail=True, together=0.5),
+    TextsWorld("surely wrong in 2 % of texts", trap=0.02),
+)
+
+
+def coverage_table(options: Namespace) -> None:
+    """Mean share reported / how often nothing is promised / how often the promise is broken."""
+    head("world", "texts", "target", "knowing the truth", "promise", "with one answer a text")
+    for world, texts, target in product(TEXTS_WORLDS, (500, 1000), (0.05, 0.1, 0.2)):
+        found = [means(options.texts_repetitions, partial(world.trial, texts, target, most)) for most in (None, 1)]
+        answers, wrong = world.truth
+        cells = [f"{share:.3f} / {nothing:.2f} / {broken:.3f}" for share, nothing, broken in found]
+        line(world.name, texts, target, f"{best_share(answers.scores, wrong, target):.3f}", *cells)
+
+
+TABLES: dict[str, Callable[[Namespace], None]] = {
     "risk": risk_table,
     "per-class": per_class_table,
     "conformal": conformal_table,
     "false-alarm": false_alarm_table,
-    "power": lambda repetitions: power_table(max(repetitions // 10, 50)),
+    "power": power_table,
+    "tests": tests_table,
+    "coverage": coverage_table,
+    "pool": pool_table,
 }
 
 
 def main() -> None:
-    parser = parser_of(__doc__, repetitions=1000)
-    parser.add_argument("--only", default=",".join(TABLES), help=f"tables, by comma: {', '.join(TABLES)}, pool")
+    parser = parser_of(__doc__, repetitions=1000, texts_repetitions=100)
     parser.add_argument("--models", type=Path, help="directory with the fine-tuned models sst2-*, for the table pool")
     parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for the table pool")
-    options = parser.parse_args()
-    for name in options.only.split(","):
-        if name != "pool":
-            TABLES[name](options.repetitions)
-        elif options.models is None or options.data is None:
-            parser.error("the table pool needs --models and --data")
-        else:
-            pool_table(options.repetitions, options.models, options.data)
+    only(parser, TABLES, lambda options: options, usual=[name for name in TABLES if name != "pool"])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ time goes into reading, tokenizing and writing. Ray is started for each run here
 """
 
 import json
-import os
+import pickle
 import random
 import signal
 import statistics
@@ -19,30 +19,41 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import psutil
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer, PreTrainedModel
 
+from engine import SHAPES
 from harness import parser_of
+from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.classifier.product import KINDS
+from uatlite.scoring import Job, Tally, score_file
+from uatlite.scoring.source import Source, blocks
+from uatlite.text.schema import Layout
 
+T = TypeVar("T")
 WORDS = 200
 ROWS, KILLS = 20_000, 20
 ROUNDS, WORKER_ROWS, WORKER_BLOCK = 3, 1_536, 32
 
 
+def made_model(**sizes: float) -> tuple[PreTrainedModel, BertTokenizer]:
+    """A BERT of these sizes with random weights, and its tokenizer."""
+    torch.manual_seed(0)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"a{number}" for number in range(WORDS))]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    return BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), **sizes)).eval(), tokenizer
+
+
 def make_classifier(directory: Path, method: str = "base") -> None:
     """A calibrated tiny classifier, so that the rule, the distances and the shift check are measured too."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
-
-    from uatlite.classifier.classifiers import UncertaintyClassifier
-
-    torch.manual_seed(0)
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    tokenizer = BertTokenizer(vocab={w: i for i, w in enumerate([*marks, *(f"a{n}" for n in range(WORDS))])})
-    config = BertConfig(
-        vocab_size=len(tokenizer),
+    model, tokenizer = made_model(
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -50,7 +61,7 @@ def make_classifier(directory: Path, method: str = "base") -> None:
         max_position_embeddings=64,
         initializer_range=0.3,
     )
-    classifier = UncertaintyClassifier(BertForSequenceClassification(config).eval(), tokenizer, method)
+    classifier = UncertaintyClassifier(model, tokenizer, method)
     texts = made_texts(300)
     labels = classifier.predict(texts).predicted
     labels[::5] = 1 - labels[::5]
@@ -77,7 +88,9 @@ def make_rows(path: Path, rows: int) -> None:
 
 def workers(place: Path) -> None:
     """Rows a second between the first block and the last, 1 and 2 workers in turn; the median ratio of the rounds."""
-    make_minilm(place / "model")
+    model, tokenizer = made_model(**SHAPES["MiniLM-L6"])  # only its cost matters
+    for part in (model, tokenizer):
+        part.save_pretrained(place / "model")
     make_rows(place / "rows.jsonl", WORKER_ROWS)
     found: dict[int, list[float]] = {1: [], 2: []}
     for number in range(ROUNDS):
@@ -88,23 +101,8 @@ def workers(place: Path) -> None:
     print(f"2 workers / 1 worker: {statistics.median(ratios):.2f} (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
 
 
-def make_minilm(directory: Path) -> None:
-    """A classifier of MiniLM-L6's shape, not calibrated, with random weights: only its cost matters."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
-
-    torch.manual_seed(0)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"a{number}" for number in range(WORDS))]
-    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
-    sizes = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6, "num_attention_heads": 12}
-    BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-
-
 def rate(place: Path, count: int) -> float:
-    from uatlite.classifier.classifiers import UncertaintyClassifier
-    from uatlite.scoring.job import Job, Tally
-    from uatlite.scoring.on_ray import Cluster, score_file
+    from uatlite.scoring import on_ray
 
     times: list[tuple[float, int]] = []
 
@@ -113,7 +111,7 @@ def rate(place: Path, count: int) -> float:
 
     load = partial(UncertaintyClassifier.from_pretrained, str(place / "model"))
     job = Job(str(place / "rows.jsonl"), place / "out.jsonl", overwrite=True)
-    score_file(load, job, Cluster(workers=count), note, block_rows=WORKER_BLOCK)
+    on_ray.score_file(load, job, on_ray.Cluster(workers=count), note, block_rows=WORKER_BLOCK)
     # From the first block of the last worker to begin, so that loading the model is not counted, to the last block.
     begin, end = times[2 * count], times[-1]
     return (end[1] - begin[1]) / (end[0] - begin[0])
@@ -148,11 +146,14 @@ def run_and_kill(place: Path, output: Path, generator: random.Random, done: dict
         while driver.poll() is None and count_parts(output) < parts + wanted:
             time.sleep(0.05)
         time.sleep(generator.uniform(0, 2))
-        scorers = [pid for pid in family(driver.pid) if b"Scorer" in command_of(pid)]
+        scorers = [process for process in family(driver.pid) if "Scorer" in " ".join(told(process, "cmdline", []))]
         if generator.random() < 0.5 and scorers:
-            done["worker"] += killed(generator.choice(scorers))
+            with suppress(psutil.NoSuchProcess):
+                generator.choice(scorers).kill()
+                done["worker"] += 1
         elif driver.poll() is None and count_parts(output) > 0:
-            done["driver"] += killed(driver.pid)
+            driver.kill()
+            done["driver"] += 1
             print(f"driver killed at {count_parts(output)} parts", flush=True)
             break
     if driver.wait() not in (0, -signal.SIGKILL):
@@ -168,12 +169,18 @@ def count_parts(output: Path) -> int:
     return sum(1 for _ in output.with_name(f"{output.name}.unfinished").glob("part-*.jsonl"))
 
 
-def killed(pid: int) -> int:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return 0
-    return 1
+def family(pid: int) -> list[psutil.Process]:
+    """A process, all that it started, and those that these started."""
+    with suppress(psutil.NoSuchProcess):
+        return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    return []
+
+
+def told(process: psutil.Process, what: str, gone: T) -> T:
+    """What the system tells of a process; `gone` where it has ended."""
+    with suppress(psutil.Error):
+        return getattr(process, what)()
+    return gone
 
 
 def check(output: Path, expected: Path) -> None:
@@ -195,7 +202,8 @@ def memory(place: Path, sizes: list[int]) -> None:
         driver = predict(place, f"out-{size}.jsonl", "--engine", "ray", "--workers", "2")
         most = 0.0
         while driver.poll() is None:
-            most = max(most, sum(proportional(pid) for pid in [driver.pid, *family(driver.pid)]))
+            infos = [told(process, "memory_full_info", None) for process in family(driver.pid)]
+            most = max(most, sum(info.pss for info in infos if info is not None) / 2**20)
             time.sleep(0.5)
         print(f"{size:>10,} {most:>9.0f} {size / (time.perf_counter() - begun):>7.0f}", flush=True)
 
@@ -216,12 +224,6 @@ def local_memory(place: Path, sizes: list[int], method: str) -> None:
 
 def measure(model: str, source: str, output: str) -> None:
     """Score one file in this process and print peak memory, in MB, before and after, and the seconds."""
-    import torch
-
-    from uatlite.classifier.classifiers import UncertaintyClassifier
-    from uatlite.scoring.job import Job
-    from uatlite.scoring.run import score_file
-
     torch.set_num_threads(1)
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(made_texts(512))  # all that is loaded on first use is loaded
@@ -238,25 +240,11 @@ def peak() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def proportional(pid: int) -> float:
-    try:
-        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0.0
-    return int(told.split("Pss:")[1].split()[0]) / 1024 if "Pss:" in told else 0.0
-
-
 # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def reading(place: Path) -> None:
     """Rows a second that the one reader cuts into blocks, pickled and with their digests: what it can feed at most."""
-    import pickle
-
-    from uatlite.classifier.product import KINDS
-    from uatlite.scoring.source import Source, blocks
-    from uatlite.text.schema import Layout
-
     rows = 100_000
     make_rows(place / "rows.jsonl", rows)
     begun = time.process_time()
@@ -267,31 +255,6 @@ def reading(place: Path) -> None:
     print(
         f"{rows / seconds:,.0f} rows/s of CPU time, {held / rows:.0f} bytes a row, {characters:.0f} characters a text"
     )
-
-
-# ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def family(ancestor: int) -> list[int]:
-    """All processes that a process started, and those that these started."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue  # gone meanwhile
-    found, new = set[int](), {ancestor}
-    while new := {pid for pid, parent in parents.items() if parent in new} - found:
-        found |= new
-    return sorted(found)
-
-
-def command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Texts that are out of scope: how well they are told from others, what it is good for, and what it costs.
+"""Texts that are out of scope: how well they are told from others, and what it is good for.
 
     python benchmarks/scope.py --models DIR --data DIR [--seeds 0,1,2] [--cache DIR] [--only out-of-scope,mixture,...]
 
@@ -11,10 +11,9 @@ mean over seeds each time.
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 
 import numpy as np
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from harness import (
     CALIBRATION,
@@ -25,21 +24,21 @@ from harness import (
     line,
     numbers,
     only,
+    over_seeds,
     parser_of_models,
-    quantiles,
     rows_of,
-    seconds,
+    title,
 )
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.runtime import Outputs, run
 from uatlite.metrics.accuracy import aupr, auroc, fpr95
+from uatlite.metrics.intervals import Estimate, Estimates
 from uatlite.metrics.rows import Ranking
-from uatlite.metrics.selective import risk_coverage
-from uatlite.model.plain import plain_pass
+from uatlite.metrics.selective import area_under_risk
 from uatlite.predictive import softmax
 from uatlite.text.tasks import load
-from uatlite.trust.scope import ScopeFit, chance_in_scope, fit_scope
-from uatlite.values import Dataset, Text
+from uatlite.trust.scope import chance_in_scope
+from uatlite.values import Dataset
 
 REFERENCE = 6000
 """Unlabelled training texts that fit the scope."""
@@ -72,12 +71,10 @@ class Said(Columns):
 
 
 class Bench:
-    """What the classifiers say of the texts, and the classifiers calibrated so far."""
+    """What the classifiers say of the texts."""
 
     def __init__(self, options: Namespace) -> None:
         self.options, self.seeds = options, numbers(options.seeds)
-        self.calibrated: dict[tuple[str, int, str], UncertaintyClassifier] = {}
-        self.passes: dict[tuple[str, int, str, str], Outputs] = {}
 
     def dataset(self, task: str, split: str, rows: int | None = None) -> Dataset:
         return load(task, split, self.options.data, limit=rows)
@@ -87,23 +84,21 @@ class Bench:
         directory, method = self.options.models / f"{task}-{seed}", self.options.method
         return UncertaintyClassifier.from_pretrained(directory, method=method, max_length=LENGTH, calibrated=False)
 
+    @cache  # noqa: B019
     def classifier(self, task: str, seed: int, form: str) -> UncertaintyClassifier:
         """The model of a task, calibrated with or without reference texts."""
-        key = task, seed, form
-        if key not in self.calibrated:
-            texts, labels = rows_of(task, CALIBRATION[task], self.options.data)
-            drawn = np.random.default_rng(0).permutation(len(texts))[: FEW if form == "few" else None].tolist()
-            reference = self.dataset(task, "train", REFERENCE).in_scope().texts if form == "reference" else None
-            self.calibrated[key] = self.plain(task, seed).calibrate(
-                [texts[i] for i in drawn], [labels[i] for i in drawn], reference=reference
-            )
-        return self.calibrated[key]
+        texts, labels = rows_of(task, CALIBRATION[task], self.options.data)
+        drawn = np.random.default_rng(0).permutation(len(texts))[: FEW if form == "few" else None].tolist()
+        reference = self.dataset(task, "train", REFERENCE).in_scope().texts if form == "reference" else None
+        return self.plain(task, seed).calibrate(
+            [texts[i] for i in drawn], [labels[i] for i in drawn], reference=reference
+        )
 
     def said(self, task: str, seed: int, form: str, of: str, split: str) -> Said:
         """What the classifier of a task says of a split of this or another task."""
 
         def compute() -> Said:
-            rows, outputs = self.texts(task, of, split), self.outputs(task, seed, of, split)
+            outputs, rows = self.outputs(task, seed, of, split)
             predictions = self.classifier(task, seed, form).predictor().predictions(list(rows.texts), outputs)
             gold = [None if label is None or label == rows.out_of_scope else rows.labels[label] for label in rows.gold]
             wrong = [answer != true for answer, true in zip(predictions.labels, gold, strict=True)]
@@ -114,17 +109,11 @@ class Bench:
         cache, name = self.options.cache, f"{task}-{seed}-{self.options.method}-{form}-{of}-{split}.npz"
         return kept(Said, cache and cache / name, compute)
 
-    def outputs(self, task: str, seed: int, of: str, split: str) -> Outputs:
-        """What the passes say of a split; they are the same for every form of the scope."""
-        key = task, seed, of, split
-        if key not in self.passes:
-            plain = self.plain(task, seed)
-            self.passes[key] = run(plain.runtime, list(self.texts(task, of, split).texts), plain.settings)
-        return self.passes[key]
-
-    def texts(self, task: str, of: str, split: str) -> Dataset:
-        """A split whole if it is of the task itself, else a sample of it."""
-        return self.dataset(of, split, None if of == task else OTHERS)
+    @cache  # noqa: B019  one for the whole run
+    def outputs(self, task: str, seed: int, of: str, split: str) -> tuple[Outputs, Dataset]:
+        """What the passes say of a split, the same for every form of the scope; of another task's a sample."""
+        plain, rows = self.plain(task, seed), self.dataset(of, split, None if of == task else OTHERS)
+        return run(plain.runtime, list(rows.texts), plain.settings), rows
 
 
 @dataclass(frozen=True)
@@ -155,7 +144,7 @@ SETTINGS = (
 
 def out_of_scope_table(bench: Bench) -> None:
     for setting in SETTINGS:
-        print(f"\n### {setting.name}")
+        title(setting.name)
         head("score", "AUROC", "AUPR", "FPR at 95 %", "false alarms at 1 %", "found")
         scores: dict[str, list[list[float]]] = {}
         for seed in bench.seeds:
@@ -175,34 +164,24 @@ def detection(scores: np.ndarray, positives: np.ndarray) -> list[float]:
     return [auroc(scores, positives), aupr(scores, positives), fpr95(scores, positives)]
 
 
-def aurc(trust: np.ndarray, wrong: np.ndarray) -> float:
-    """Area under the risk–coverage curve, times 100."""
-    return 100.0 * float(risk_coverage(Ranking.of(trust), wrong).mean())
-
-
-def compare(said: list[Said], *, strata: tuple[int, ...], resamples: int = 500) -> list[str]:
+def compare(said: list[Said], *, strata: tuple[int, ...]) -> list[str]:
     """Three AURCs, and the last less the first and the second, with intervals: means over seeds."""
-    seeds = [(one.maximum, one.confidence, one.trust, one.wrong) for one in said]
 
-    def areas(rows: np.ndarray) -> np.ndarray:
-        return np.mean([[aurc(score[rows], wrong[rows]) for score in scores] for *scores, wrong in seeds], axis=0)
+    def areas(name: str) -> list[Estimates]:
+        statistics = [area_under_risk(Ranking.of(getattr(one, name)), 100 * one.wrong) for one in said]
+        return [Estimates({"aurc": Estimate(statistic)}, strata) for statistic in statistics]
 
-    point = areas(np.arange(sum(strata)))
-    rng, starts = np.random.default_rng(0), np.cumsum((0, *strata[:-1]))
-    draws = np.zeros((resamples, 3))
-    for draw in draws:
-        parts = [start + rng.integers(size, size=size) for start, size in zip(starts, strata, strict=True)]
-        draw[:] = areas(np.concatenate(parts))
-    cells = [f"{area:.3f}" for area in point]
-    for other in (0, 1):
-        gap = point[2] - point[other]
-        interval = quantiles(draws[:, 2] - draws[:, other])
-        cells.append(f"{change(gap, *interval, digits=3)}, {gap / point[other]:+.1%}")
+    *others, trust = map(areas, ("maximum", "confidence", "trust"))
+    points = [over_seeds(of_seeds)["aurc"].point for of_seeds in (*others, trust)]
+    cells = [f"{point:.3f}" for point in points]
+    for other, point in zip(others, points, strict=False):
+        gap = over_seeds(trust, other)["aurc"]
+        cells.append(f"{change(gap.point, gap.low, gap.high, digits=3)}, {gap.point / point:+.1%}")
     return cells
 
 
 def mixture_table(bench: Bench) -> None:
-    print("\n### AURC × 100, every answer to a text out of scope an error; scope by reference texts")
+    title("AURC × 100, every answer to a text out of scope an error; scope by reference texts")
     columns = ["maximum probability", "confidence", "confidence × chance in scope", "less the first", "the second"]
     head("texts", *columns)
     for setting in SETTINGS:
@@ -222,7 +201,7 @@ SHIFTS = (
 
 
 def covariate_table(bench: Bench) -> None:
-    print("\n### Who is right: AUROC of errors, in domain and under covariate shift")
+    title("Who is right: AUROC of errors, in domain and under covariate shift")
     head("texts", "accuracy", "out of scope", "confidence", "scope", "confidence × chance")
     for name, task, (of, split) in SHIFTS:
         values = []
@@ -234,47 +213,10 @@ def covariate_table(bench: Bench) -> None:
         line(name, *(f"{value:.3f}" for value in np.mean(values, axis=0)))
 
 
-def cost_table(bench: Bench, repetitions: int = 15) -> None:
-    """The scope beside the plain pass, one after the other, so that both see the same machine."""
-    print("\n### Cost, in plain passes over the same texts")
-    head("task", "texts", "one pass, ms", "scope, ms", "share", "fit on these texts, ms", "share")
-    for setting in SETTINGS:
-        directory = bench.options.models / f"{setting.task}-{bench.seeds[0]}"
-        model = AutoModelForSequenceClassification.from_pretrained(directory).eval()
-        tokenizer = AutoTokenizer.from_pretrained(directory)
-        texts = sorted(
-            bench.dataset(setting.task, "train", REFERENCE).in_scope().texts, key=lambda text: len(str(text))
-        )
-
-        def tokens(some: list[Text], tokenizer: AutoTokenizer = tokenizer) -> dict[str, object]:
-            return dict(tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"))
-
-        batches = [plain_pass(model, tokens(texts[start : start + 64])) for start in range(0, len(texts), 64)]
-        logits, x = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
-        fit = ScopeFit(x.shape[1], logits.shape[1])
-        fit.add(x, logits.argmax(axis=1))
-        scope = fit_scope(fit, x[:1000], logits[:1000])
-        for size in (1, 32, 256):
-            middle = slice((len(texts) - size) // 2, (len(texts) + size) // 2)  # texts of like length, as they run
-            inputs, some = tokens(texts[middle]), x[middle]
-            runs = (
-                partial(plain_pass, model, inputs),
-                partial(scope.p_values, some, logits[middle]),
-                partial(fit.add, some, logits[middle].argmax(axis=1)),
-            )
-            one, p, add = 1e3 * np.median([[seconds(run) for run in runs] for _ in range(repetitions)], axis=0)
-            cells = f"{one:.1f}", f"{p:.2f}", f"{p / one:.3f}", f"{add:.2f}", f"{add / one:.3f}"
-            line(setting.task, size, *cells)
-        last = seconds(partial(fit_scope, fit, x[:1000], logits[:1000]))
-        whole = (add * 100_000 / size + 1e3 * last) / (one * 100_000 / size)
-        line(setting.task, f"100,000 of these; once {last:.2f} s", "", "", "", "", f"{whole:.3f}")
-
-
 TABLES: dict[str, Callable[[Bench], None]] = {
     "out-of-scope": out_of_scope_table,
     "mixture": mixture_table,
     "covariate": covariate_table,
-    "cost": cost_table,
 }
 
 

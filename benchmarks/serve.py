@@ -10,10 +10,8 @@ spends of a core on a text: the clients share the cores with the service, as tho
 are written by hand, because an HTTP library takes some milliseconds of the cores that the service is to be measured on.
 """
 
-import argparse
 import asyncio
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -30,6 +28,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
+
+from harness import parser_of
+from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.text.rows import Row, read_rows
 
 ROUNDS = 5
 WARM = 600
@@ -50,16 +53,11 @@ class Load:
     answers: dict[int, Any]
 
 
-def made_texts(count: int) -> list[str]:
-    generator = np.random.default_rng(0)
-    return [" ".join(generator.choice(WORDS, size=size)) for size in generator.integers(4, 40, size=count)]
-
-
 def read_texts(file: str | None, count: int) -> list[str]:
+    """Those of a file, or drawn from the words."""
     if file is None:
-        return made_texts(count)
-    from uatlite.text.rows import Row, read_rows
-
+        generator = np.random.default_rng(0)
+        return [" ".join(generator.choice(WORDS, size=size)) for size in generator.integers(4, 40, size=count)]
     texts = [str(row.values["text"]) for row in read_rows(file) if isinstance(row, Row)]
     return [texts[i % len(texts)] for i in range(count)]
 
@@ -135,8 +133,6 @@ async def ask_all(address: str, texts: list[tuple[int, str]], clients: int) -> L
 
 def throughput(model: str, texts: list[str], clients: int) -> float:
     """Rounds of the offline engine and of the service over the same texts; the speed that the service reached."""
-    from uatlite.classifier.classifiers import UncertaintyClassifier
-
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(texts[:32], check_shift=False)
     ratios, speeds, latencies, steals, statuses, worst = [], [], [], [], Counter[int](), 0.0
@@ -185,18 +181,18 @@ def throughput(model: str, texts: list[str], clients: int) -> float:
 
 def stolen() -> float:
     """Seconds that the host has taken from this machine's cores. (Linux.)"""
-    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / 100
+    return psutil.cpu_times().steal
 
 
 def processor_seconds(pid: int) -> float:
-    """Seconds that all threads of a process have computed. (Linux.)"""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds that all threads of a process have computed."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def memory(pid: int) -> float:
-    """Resident memory of a process in MB. (Linux.)"""
-    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+    """Resident memory of a process in MB."""
+    return psutil.Process(pid).memory_info().rss / 2**20
 
 
 async def send_at(address: str, texts: list[str], rate: float, seconds: float) -> Load:
@@ -250,11 +246,9 @@ def overload(model: str, texts: list[str], speed: float, seconds: float) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, requests=2000, clients=32)
     parser.add_argument("model")
     parser.add_argument("--texts")
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--overload", type=float, default=30.0, help="seconds; 0 leaves it out")
     given = parser.parse_args()
     texts = read_texts(given.texts, given.requests)

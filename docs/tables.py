@@ -9,9 +9,9 @@
 
 Below each measured table stands a comment: made by `COMMAND` at COMMIT, or quoted from SOURCE. If one command makes a
 whole page, a comment at its top says so for all tables, and the page is what the command wrote. All other tables with a
-command are kept in benchmarks/results, a file for each script. A kept table is replaced by the one with the same
-headings; `--by` tells two commands apart whose tables have the same ones. The numbers of a table that is quoted from a
-page of ours are those of the page's tables, rounded.
+command are kept in benchmarks/results, a file for each script. A script is named as it is called today. A kept table is
+replaced by the one with the same headings; `--by` tells two commands apart whose tables have the same ones. The numbers
+of a table that is quoted from a page of ours are those of the page's tables, rounded.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """Which rows are picked, with which probabilities, and the files that people label."""
 
-import csv
 import json
 from collections import Counter
 from dataclasses import replace
@@ -99,35 +98,38 @@ def entity(text: str, start: int, *, reported: bool) -> dict[str, object]:
 FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
 
 
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return [dict(row.values) for row in read_rows(path) if isinstance(row, Row)]
+
+
 def test_files_for_people(tmp_path: Path) -> None:
-    picked = pick(scored(), 8)
     for name in ("rows.jsonl", "rows.csv"):
-        write_rows(tmp_path / name, (row.as_row() for row in picked))
-    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+        write_rows(tmp_path / name, (row.as_row() for row in pick(scored(), 8)))
+    lines = rows_of(tmp_path / "rows.jsonl")
     assert set(lines[0]) == FIELDS
     assert all(line["label"] == "" for line in lines)
-    with open(tmp_path / "rows.csv", newline="") as file:
-        assert [row["id"] for row in csv.DictReader(file)] == [line["id"] for line in lines]
+    assert [row["id"] for row in rows_of(tmp_path / "rows.csv")] == [line["id"] for line in lines]
 
 
 def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
     columns = {"id": "7", "text": "a film", "label": "good", "abstain": True, "confidence": 0.6, "logit_margin": 1.5}
     columns |= {"scope": 0.001, "out_of_scope": True}
-    (tmp_path / "a.jsonl").write_text(json.dumps(columns) + "\n")
-    names = ",".join(columns)
-    (tmp_path / "b.csv").write_text(f"{names}\n7,a film,good,true,0.6,1.5,0.001,true\n")
-    read = [read_candidates(str(tmp_path / name), {}) for name in ("a.jsonl", "b.csv")]
-    assert read[0] == read[1] == [Candidate("7", "a film", "good", 0.6, False, True, 0.001)]
-    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "label": "good", "confidence": 0.6}) + "\n")
+
+    def written(name: str, row: dict[str, object]) -> str:
+        write_rows(tmp_path / name, [row])
+        return str(tmp_path / name)
+
+    for name in ("a.jsonl", "b.csv"):
+        read = read_candidates(written(name, columns), {})
+        assert read == [Candidate("7", "a film", "good", 0.6, False, True, 0.001)]
     with pytest.raises(DataError, match=r"no column 'text'.*--keep-text"):
-        read_candidates(str(tmp_path / "c.jsonl"), {})
-    (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a", "label": "b"}) + "\n")
+        read_candidates(written("c.jsonl", {"id": "7", "label": "good", "confidence": 0.6}), {})
     with pytest.raises(DataError, match="no column 'confidence'"):
-        read_candidates(str(tmp_path / "d.jsonl"), {})
-    (tmp_path / "e.jsonl").write_text(json.dumps(columns | {"out_of_scope": False}) + "\n")
-    assert current_scores(str(tmp_path / "e.jsonl"), "logit-margin").tolist() == [1.5]
+        read_candidates(written("d.jsonl", {"text": "a", "label": "b"}), {})
+    inside = written("e.jsonl", columns | {"out_of_scope": False})
+    assert current_scores(inside, "logit-margin").tolist() == [1.5]
     with pytest.raises(DataError, match="no column 'entropy'"):
-        current_scores(str(tmp_path / "e.jsonl"), "entropy")
+        current_scores(inside, "entropy")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
@@ -149,7 +151,7 @@ def test_what_is_said_about_labels_and_entities_is_picked_too(
     with row_writer(scored) as write:
         write({"id": "1", **text, **answer, "abstain": False, "confidence": 0.8, "scope": 0.5, "out_of_scope": False})
     write_rows(picked, (row.as_row() for row in pick(read_candidates(str(scored), {}), 1)))
-    (row,) = (row.values for row in read_rows(picked) if isinstance(row, Row))
+    (row,) = rows_of(picked)
     for name, value in {**text, "predicted": predicted}.items():
         assert (row[name] if suffix != "csv" or isinstance(value, str) else json.loads(str(row[name]))) == value
 

@@ -86,8 +86,8 @@ def test_rows_to_review_carry_text_and_reason(tmp_path: Path, name: str) -> None
     }
     assert [row["why"] for row in rows[1:3]] == ["0.25 below the threshold", "40 tokens were cut off"]
     write_rows(tmp_path / "review.csv", rows)
-    again = [row.values for row in read_rows(tmp_path / "review.csv") if isinstance(row, Row)]
-    assert [row["body"] for row in again] == ["text 2", "text 1", "text 3", "text 4"]
+    again = [row.values["body"] for row in read_rows(tmp_path / "review.csv") if isinstance(row, Row)]
+    assert again == ["text 2", "text 1", "text 3", "text 4"]
 
 
 def test_files_that_cannot_be_reviewed_say_why(tmp_path: Path) -> None:
