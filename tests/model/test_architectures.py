@@ -49,28 +49,16 @@ def applied_dropout(model: nn.Module, batch) -> Counter[tuple[str, float]]:
     return calls
 
 
-def test_sites_are_what_train_mode_drops(architecture, tiny, texts):
-    sites = dropout_sites(tiny(architecture, rate=RATE))
-    expected = applied_dropout(tiny(architecture, rate=RATE), texts((7, 5)))
-    live = {(site.name, site.own_rate): site.calls for site in sites if not site.added}
-    assert live == expected
-    assert {rate for _, rate in expected} == {RATE}
-
-
-@pytest.mark.parametrize("architecture", ["bert", "roberta"], indirect=True)
-def test_sites_of_multiple_choice(architecture, tiny, choices):
-    expected = applied_dropout(tiny(architecture, rate=RATE, choices=True), choices)
-    sites = dropout_sites(tiny(architecture, rate=RATE, choices=True))
-    assert {(site.name, site.own_rate): site.calls for site in sites} == expected
-
-
-def test_sites_of_token_classifiers(architecture, tiny, texts):
-    rates = {"classifier_dropout": RATE}  # of decoders, and of ModernBERT
-    expected = applied_dropout(tiny(architecture, rate=RATE, tokens=True, **rates), texts((7, 5)))
-    sites = dropout_sites(tiny(architecture, rate=RATE, tokens=True, **rates))
-    assert {(site.name, site.own_rate): site.calls for site in sites if not site.added} == expected
-    assert {rate for _, rate in expected} == {RATE}
-    assert len(sites.of("classifier")) == 1
+def test_sites_are_what_train_mode_drops(architecture, tiny, texts, choices):
+    """Of a text classifier, a token classifier and, where there is one here, a chooser."""
+    tagger = {"tokens": True, "classifier_dropout": RATE}  # the rate of decoders, and of ModernBERT
+    kinds = [({}, texts((7, 5))), (tagger, texts((7, 5))), ({"choices": True}, choices)]
+    for changes, batch in kinds if architecture in ("bert", "roberta") else kinds[:2]:
+        sites = dropout_sites(tiny(architecture, rate=RATE, **changes))
+        expected = applied_dropout(tiny(architecture, rate=RATE, **changes), batch)
+        assert {(site.name, site.own_rate): site.calls for site in sites if not site.added} == expected
+        assert {rate for _, rate in expected} == {RATE}
+        assert changes != tagger or len(sites.of("classifier")) == 1
 
 
 def test_every_component_has_sites(architecture, model):

@@ -94,10 +94,19 @@ def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model() -> None:
     torch.testing.assert_close(made.weight_log_scale.exp()[0], precision.diagonal().rsqrt(), atol=0, rtol=0.05)
 
 
-@pytest.mark.parametrize("changes", [{"prior_scale": 0.0}, {"initial_scale": -1.0}])
-def test_settings_without_meaning_are_refused(changes: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (VariationalLinear, {"prior_scale": 0.0}),
+        (VariationalLinear, {"initial_scale": -1.0}),
+        (GaussianProcessHead, {"features": 0}),
+        (GaussianProcessHead, {"length_scale": 0.0}),
+        (GaussianProcessHead, {"prior_variance": -1.0}),
+    ],
+)
+def test_settings_without_meaning_are_refused(kind: type[nn.Module], changes: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(changes))):
-        VariationalLinear(6, 3, **changes)
+        kind(16, 3, **changes)
 
 
 def test_scales_begin_where_they_are_told() -> None:
@@ -249,12 +258,6 @@ def test_mean_field_is_the_average_of_the_softmax(variance: float) -> None:
     approximate = mean_field_logits(mean, torch.tensor(variance)).softmax(dim=1)[:, 0]
     drawn = margins + math.sqrt(variance) * torch.randn(200_000, 1, dtype=torch.float64)
     torch.testing.assert_close(approximate, drawn.sigmoid().mean(dim=0), atol=0.02, rtol=0)
-
-
-@pytest.mark.parametrize("changes", [{"features": 0}, {"length_scale": 0.0}, {"prior_variance": -1.0}])
-def test_settings_of_the_process_without_meaning_are_refused(changes: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(changes))):
-        GaussianProcessHead(16, 2, **changes)  # type: ignore[arg-type]
 
 
 def test_the_moments_are_those_of_the_collected_weights() -> None:

