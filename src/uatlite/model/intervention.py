@@ -164,25 +164,14 @@ def attention_function(
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     inputs = AttentionInput(query, key, value, attention_mask, scaling)
-    running = current()
-    context, probabilities = (
-        plain_attention(inputs) if running is None else running.attend(module._uatlite_site, inputs)  # type: ignore[arg-type]
-    )
+    running = current() or Intervention()
+    context, probabilities = running.attend(module._uatlite_site, inputs)  # type: ignore[arg-type]
     if attention_mask is not None and getattr(module, "sliding_window", None) is not None:
         # Padding outside every window attends to nothing. Its context is 0, as in SDPA; the softmax of equal logits
         # would make it the mean of all values, which a pooling model would see.
         nothing = attention_mask.amax(dim=-1, keepdim=True) == torch.finfo(attention_mask.dtype).min
         context = context.masked_fill(nothing, 0.0)
     return context.transpose(1, 2).contiguous(), probabilities
-
-
-def plain_attention(inputs: AttentionInput) -> tuple[Tensor, Tensor]:
-    """softmax(QKᵀ·scaling + mask)·V, and the softmax."""
-    logits = (inputs.query * inputs.scaling) @ inputs.key.transpose(-1, -2)
-    if inputs.mask is not None:
-        logits = logits + inputs.mask
-    probabilities = torch.softmax(logits, dim=-1)
-    return probabilities @ inputs.value, probabilities
 
 
 def enter_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

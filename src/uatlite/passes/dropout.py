@@ -96,21 +96,15 @@ class DropoutNoise(Noise):
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.rate == 0:
             return x
-        multiplier = self._multiplier_at(call, x)
         if call.site.role == "position":
-            return x * multiplier
+            return x * self.table(call.name, call.rate, x)
+        kind = self.attention if call.site.role == "probabilities" else self.pooled if x.ndim == 2 else self.hidden
+        multiplier = kind(call.name, call.rate, x)
         unfolded = x.reshape(len(self._passes), -1, *x.shape[1:])
         if call.site.role in _FRESH and not torch.is_grad_enabled() and unfolded.data_ptr() == x.data_ptr():
             unfolded.mul_(multiplier)
             return x
         return (unfolded * multiplier).reshape(x.shape)
-
-    def _multiplier_at(self, call: SiteCall, x: Tensor) -> Tensor:
-        if call.site.role == "position":
-            return self.table(call.name, call.rate, x)
-        if call.site.role == "probabilities":
-            return self.attention(call.name, call.rate, x)
-        return self.pooled(call.name, call.rate, x) if x.ndim == 2 else self.hidden(call.name, call.rate, x)
 
     def hidden(self, site: str, rate: float, like: Tensor, passes: range | None = None) -> Tensor:
         """For values (rows, tokens, width): (passes, rows or 1, tokens, width); by default of this forward's passes."""

@@ -82,7 +82,8 @@ class FoldedPasses(Intervention):
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
         logits = _contiguous_product(inputs.query, scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
         _modulate(logits, g, inputs.mask)
-        probabilities = self._perturb(site, _softmax(logits))
+        space = None if torch.is_grad_enabled() else logits  # the largest tensor of a forward
+        probabilities = self._perturb(site, torch.softmax(logits, dim=-1, out=space))
         return probabilities @ _scaled(inputs.value, g.value), probabilities
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
@@ -201,18 +202,7 @@ def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:
 
 def _contiguous_product(projection: Tensor, scale: float | Tensor) -> Tensor:
     """Scale and make contiguous for the matrix product in one step: projections are transposed views."""
-    if not _may_overwrite():
+    if torch.is_grad_enabled():
         return projection * scale
     factor = torch.as_tensor(scale, dtype=projection.dtype, device=projection.device)
     return torch.mul(projection, factor, out=projection.new_empty(projection.shape))
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    """In place where possible: the logits of all passes are the largest tensor of a forward."""
-    return torch.softmax(logits, dim=-1, out=logits) if _may_overwrite() else torch.softmax(logits, dim=-1)
-
-
-def _may_overwrite() -> bool:
-    """Whether no gradient needs the values, and no graph is traced from the operations."""
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    return not torch.is_grad_enabled() and not tracing
