@@ -169,11 +169,6 @@ class _Head:
         """Whether its classes have names; options of a question are positions."""
         return "classes" in self.logits
 
-    def logit_shape(self, inputs: tuple[int, ...], classes: int) -> tuple[int, ...]:
-        """The shape of the logits for inputs of this shape."""
-        sizes = dict(zip(self.inputs, inputs, strict=True)) | {"classes": classes}
-        return tuple(sizes[axis] for axis in self.logits)
-
 
 HEADS: Mapping[Kind, _Head] = {
     "one": _Head("ForSequenceClassification", fewest=2),

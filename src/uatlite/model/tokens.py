@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -295,27 +295,18 @@ class FastTokenizer:
 
     def __call__(
         self,
-        first: str | Sequence[str],
-        second: str | Sequence[str] | None = None,
+        first: Sequence[str],
+        second: Sequence[str] | None = None,
         *,
-        truncation: bool | str = False,
+        truncation: bool = False,
         max_length: int | None = None,
-        add_special_tokens: bool = True,
         verbose: bool = True,
-    ) -> dict[str, Any]:
-        """The features of one sequence, or lists of those of several."""
+    ) -> dict[str, list[list[int]]]:
+        """The features of several texts, or pairs."""
         if truncation:
-            strategy = "longest_first" if truncation is True else truncation
-            self._inner.enable_truncation(max_length or 0, strategy=strategy, direction=self.truncation_side)
+            self._inner.enable_truncation(max_length or 0, strategy="longest_first", direction=self.truncation_side)
         else:
             self._inner.no_truncation()
-        one = isinstance(first, str)
-        if one:
-            pairs: list[Any] = [(first, second) if second else first]
-        else:
-            pairs = list(zip(first, second, strict=True)) if second else list(first)
-        encodings = self._inner.encode_batch_fast(pairs, add_special_tokens=add_special_tokens)
-        features = {
-            name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.model_input_names
-        }
-        return {name: values[0] for name, values in features.items()} if one else features
+        pairs = list(first) if second is None else list(zip(first, second, strict=True))
+        encodings = self._inner.encode_batch_fast(pairs)
+        return {name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.model_input_names}

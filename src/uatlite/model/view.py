@@ -60,7 +60,9 @@ class View:
 
     def logit_shape(self, input_ids: Tensor) -> tuple[int, ...]:
         """The shape of a batch's logits: (batch, classes), (batch, choices), or (batch, tokens, classes)."""
-        return head_of(self.model).logit_shape(tuple(input_ids.shape), int(self.model.config.num_labels))
+        head = head_of(self.model)
+        sizes = dict(zip(head.inputs, input_ids.shape, strict=True)) | {"classes": int(self.model.config.num_labels)}
+        return tuple(sizes[axis] for axis in head.logits)
 
     @property
     def tags(self) -> bool:

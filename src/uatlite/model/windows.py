@@ -118,7 +118,7 @@ def _windows(
 
 def _sequence_windows(tokenizer: Tokenizer, pair: Pair, features: Features, max_length: int) -> list[Features]:
     """The windows of a sequence; where the tokenizer truncates on the left, the last one of the text comes first."""
-    first, second = (tokenizer(part or "", add_special_tokens=False, verbose=False)["input_ids"] for part in pair)
+    first, second = (_encode(tokenizer, part or "", special=False).ids for part in pair)
     room = max_length - tokenizer.num_special_tokens_to_add(pair=pair[1] is not None) - min(len(first), len(second))
     if room < LEAST_ROOM * max_length:
         return []
@@ -128,6 +128,15 @@ def _sequence_windows(tokenizer: Tokenizer, pair: Pair, features: Features, max_
     if tokenizer.truncation_side == "left":
         ranges = [(size - stop, size - start) for start, stop in ranges]
     return [_shown(features, part, start, stop) for start, stop in ranges]
+
+
+def _encode(tokenizer: Tokenizer, text: str | tuple[str, ...], *, special: bool = True) -> Any:
+    """The tokens of a whole text, or of its words, as the tokenizer's library gives them."""
+    inner: Any = tokenizer.backend_tokenizer
+    inner.no_truncation()
+    inner.no_padding()
+    inner.encode_special_tokens = tokenizer.split_special_tokens
+    return inner.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=special)
 
 
 def _place_of(ids: list[int], features: Features, step: int) -> slice:
@@ -227,11 +236,7 @@ def _tokens(tokenizer: Tokenizer, text: TaggedText, i: int) -> tuple[Features, t
     string = text.text if isinstance(text, Words) else text
     if not isinstance(string, str):
         raise InputError(f"texts[{i}] is {text!r:.80}; allowed are a string, or Words(tokens).")
-    inner: Any = tokenizer.backend_tokenizer
-    inner.no_truncation()
-    inner.no_padding()
-    inner.encode_special_tokens = tokenizer.split_special_tokens
-    encoding = inner.encode(text.tokens if isinstance(text, Words) else text, is_pretokenized=isinstance(text, Words))
+    encoding = _encode(tokenizer, text.tokens if isinstance(text, Words) else text)
     mask = np.array(encoding.special_tokens_mask, dtype=bool)
     real = np.flatnonzero(~mask)
     before = int(real[0]) if len(real) else int(mask.sum()) - int(mask.sum()) // 2

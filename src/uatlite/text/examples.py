@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, cast
+from typing import Any
 
 from uatlite.errors import DataError, InputError, nearest
 from uatlite.text.gold import GOLD, json_list, list_of_strings
@@ -237,14 +237,6 @@ def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) 
     if options:
         return Choices(first, tuple(options))
     return first if second is None else (first, second)
-
-
-def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
-    """The text, or an error that says why the model cannot take it."""
-    text = tuple(text) if isinstance(text, list) else text
-    if fault := text_fault(text, chooses=chooses, options=options):
-        raise InputError(f"the text cannot be used: {fault}.")
-    return cast(Text, text)
 
 
 def text_fault(text: object, *, chooses: bool, options: int | None = None) -> str | None:
