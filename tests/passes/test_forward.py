@@ -10,11 +10,9 @@ from transformers import BertForSequenceClassification
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.model.intervention import AttentionInput
 from uatlite.model.view import view_of
-from uatlite.passes import dropout as noise
 from uatlite.passes import forward
 from uatlite.passes.forward import attend_in_blocks
 from uatlite.passes.gates import Gates, gates
-from uatlite.passes.masks import MultiplierCache
 
 CONFIG = UATConfig(samples=3, penalty=2.0, rates=DropoutRates(0.15, 0.2, 0.3, 0.25))
 BLOCKS = {"part of the queries": 30, "one head": 9 * 9, "two heads": 2 * 9 * 9, "a row": 2**18, "less than a query": 1}
@@ -75,20 +73,6 @@ def test_only_what_exceeds_the_caches_runs_in_blocks(shared, texts, calls, monke
     monkeypatch.setattr(forward, "CACHED", probabilities - 1)
     sample(model, texts((9,)), CONFIG)
     assert len(calls) == model.config.num_hidden_layers - 1  # the last layer attends for one token
-
-
-def test_blocks_keep_their_masks_as_bits(shared, texts, calls, monkeypatch):
-    """A quarter of the size of multipliers, and the same answer from the cache and without it."""
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(2**30))
-    first = sample(shared("bert"), texts((9, 5)), CONFIG)
-    kept = [entry for entry in noise.CACHE._entries.values() if entry.ndim == 5 and entry.shape[2] > 1]
-    assert kept
-    assert all(entry.dtype == torch.bool for entry in kept)
-    again = sample(shared("bert"), texts((9, 5)), CONFIG)
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(1))
-    without = sample(shared("bert"), texts((9, 5)), CONFIG)
-    assert torch.equal(first.logits, again.logits)
-    assert torch.equal(first.logits, without.logits)
 
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")

@@ -11,6 +11,7 @@ from scipy import stats
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.errors import InputError
 from uatlite.passes import dropout as noise
+from uatlite.passes import forward
 from uatlite.passes.masks import MASKS, WIDEST, Draw, MultiplierCache, independent, stratified, text_hash
 
 DRAW = Draw(seed=0, site="0.output.0", rate=0.5)
@@ -168,7 +169,7 @@ def multiplier(size: int) -> torch.Tensor:
     return torch.tensor([0.0, 1.25]).repeat(size // 2)
 
 
-def test_the_largest_becomes_bits_before_anything_is_dropped() -> None:
+def test_the_largest_becomes_bits_before_anything_is_dropped():
     cache = MultiplierCache(4 * 60)
     small, large = multiplier(20), multiplier(36)
     cache.put("small", small, shrinks=True)
@@ -184,7 +185,7 @@ def test_the_largest_becomes_bits_before_anything_is_dropped() -> None:
     assert cache._bytes == sum(entry.nbytes for entry in cache._entries.values()) <= 4 * 60
 
 
-def test_what_does_not_shrink_is_dropped_when_it_was_used_least_recently() -> None:
+def test_what_does_not_shrink_is_dropped_when_it_was_used_least_recently():
     cache = MultiplierCache(4 * 50)
     for name in ("a", "b"):
         cache.put(name, multiplier(20))
@@ -201,31 +202,29 @@ def test_what_does_not_shrink_is_dropped_when_it_was_used_least_recently() -> No
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("kept", ["bits", "nothing"])
-def test_the_answer_is_the_same_from_bits_and_from_nothing(shared, texts, monkeypatch, config, side, kept) -> None:
-    model, batch = shared("bert"), texts((9, 5, 7), side=side)
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(2**30))
-    expected = sample(model, batch, config)
-    whole = noise.CACHE._bytes
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(whole // 2 if kept == "bits" else 1))
-    for _ in range(2):
-        found = sample(model, batch, config)
-        assert torch.equal(found.logits, expected.logits)
-        assert torch.equal(found.token_uncertainty, expected.token_uncertainty)
-    some = [entry.dtype == torch.bool for entry in noise.CACHE._entries.values()]
-    assert any(some) == (kept == "bits")
-
-
-def test_bits_spare_finding_the_masks_again(shared, texts, monkeypatch) -> None:
-    model, batch, config = shared("bert"), texts((9, 5)), CONFIGS["lagged"]
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(2**30))
-    sample(model, batch, config)
-    monkeypatch.setattr(noise, "CACHE", MultiplierCache(noise.CACHE._bytes // 2))
-    drawn = []
-    independent = noise.MASKS["independent"]
-    monkeypatch.setitem(noise.MASKS, "independent", lambda *given: drawn.append(given) or independent(*given))
-    sample(model, batch, config)
-    first = len(drawn)
-    sample(model, batch, config)
-    assert first > 0
-    assert len(drawn) == first
+@pytest.mark.parametrize("blocks", [False, True], ids=["at once", "in blocks"])
+def test_the_answer_is_the_same_from_the_cache_from_bits_and_from_nothing(
+    shared, texts, monkeypatch, config, side, blocks
+):
+    """Bits spare finding the masks again; attention in blocks keeps its masks as bits from the first."""
+    model, batch, drawn, expected, limit = shared("bert"), texts((9, 5, 7), side=side), [], None, 2**30
+    monkeypatch.setattr(forward, "CACHED", 0 if blocks else forward.CACHED)
+    draw = noise.MASKS[config.masks]
+    monkeypatch.setitem(noise.MASKS, config.masks, lambda *given: drawn.append(given) or draw(*given))
+    for kept in ("all", "bits", "nothing"):
+        cache = MultiplierCache(limit)
+        monkeypatch.setattr(noise, "CACHE", cache)
+        first = sample(model, batch, config)
+        found = len(drawn)
+        again = sample(model, batch, config)
+        expected = first if expected is None else expected
+        for other in (first, again):
+            assert torch.equal(other.logits, expected.logits)
+            assert torch.equal(other.token_uncertainty, expected.token_uncertainty)
+        entries = list(cache._entries.values())
+        attention = [entry for entry in entries if entry.ndim == 5 and entry.shape[2] > 1]
+        assert not blocks or kept == "nothing" or all(entry.dtype == torch.bool for entry in attention)
+        assert any(entry.dtype == torch.bool for entry in entries) == (kept == "bits" or (blocks and kept == "all"))
+        if config is CONFIGS["lagged"] and not blocks:
+            assert (len(drawn) > found) == (kept == "nothing")
+        limit = cache._bytes // 2 if kept == "all" else 1
