@@ -58,11 +58,17 @@ def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts
     torch.testing.assert_close(found.modulated[0], powers / powers.sum(dim=-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
-def test_the_mean_over_layers_and_heads_is_one_map(shared: Tiny, texts: Encode) -> None:
+def test_a_layer_and_a_head_or_the_mean_over_all_is_one_map(shared: Tiny, texts: Encode) -> None:
     found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=3))
     assert found.chosen().difference.shape == (1, 2, 1, 5, 5)
     torch.testing.assert_close(found.chosen().difference[0, :, 0], found.difference.mean(dim=(0, 2)))
+    assert torch.equal(found.chosen(layer=2, head=3).plain[0, :, 0], found.plain[1, :, 2])
+    torch.testing.assert_close(found.chosen(layer=1).modulated[0, :, 0], found.modulated[0].mean(dim=1))
     assert set(json.loads(json.dumps(found.to_dict()))) == {"plain", "modulated", "difference"}
+    with pytest.raises(ConfigurationError, match=r"layer=0 is not one of this model's, which has layers 1 to 2"):
+        found.chosen(layer=0)
+    with pytest.raises(ConfigurationError, match=r"head=5 .* heads 1 to 4"):
+        found.chosen(head=5)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"], indirect=True)
@@ -74,16 +80,6 @@ def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(model: PreT
     assert float(found.difference.abs().max()) > 1e-3
     quiet = [attention_shift(model, batch, UATConfig(seed=seed), sampled=False).modulated for seed in (0, 1)]
     assert torch.equal(*quiet)
-
-
-def test_one_layer_and_head_can_be_chosen(shared: Tiny, texts: Encode) -> None:
-    found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=2))
-    assert torch.equal(found.chosen(layer=2, head=3).plain[0, :, 0], found.plain[1, :, 2])
-    torch.testing.assert_close(found.chosen(layer=1).modulated[0, :, 0], found.modulated[0].mean(dim=1))
-    with pytest.raises(ConfigurationError, match=r"layer=0 is not one of this model's, which has layers 1 to 2"):
-        found.chosen(layer=0)
-    with pytest.raises(ConfigurationError, match=r"head=5 .* heads 1 to 4"):
-        found.chosen(head=5)
 
 
 def test_layerwise_estimates_and_choices_run(chooser: PreTrainedModel, choices: Encoded) -> None:

@@ -160,10 +160,15 @@ def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Encode) -> No
 
 
 def test_propagate_is_the_delta_attribution_of_the_margin(shared: Tiny, texts: Encode) -> None:
-    model, batch = shared("bert"), texts((6, 4))
-    found, expected = propagate(model, batch, CONFIG), attribute(model, batch, CONFIG, output="margin")
+    batch = texts((6, 4))
+    found, expected = (
+        propagate(shared("bert"), batch, CONFIG),
+        attribute(shared("bert"), batch, CONFIG, output="margin"),
+    )
     assert found.to_dict() == expected.to_dict()
     assert found.variance is found.total
+    none = propagate(model, {name: value[:0] for name, value in batch.items()}, CONFIG)
+    assert (none.logits.shape, none.contributions.shape, none.components.shape) == ((0, 3), (0, 4), (0, 2, 2))
 
 
 def test_choices_are_propagated(chooser: PreTrainedModel, choices: Encoded) -> None:
@@ -173,12 +178,6 @@ def test_choices_are_propagated(chooser: PreTrainedModel, choices: Encoded) -> N
     alone = propagate(chooser, {name: value[:1] for name, value in choices.items()}, CONFIG)
     torch.testing.assert_close(found.variance[:1], alone.variance, rtol=1e-3, atol=0)
     torch.testing.assert_close(found.tokens[:1], alone.tokens, rtol=1e-3, atol=1e-5)
-
-
-def test_no_texts_give_empty_values(shared: Tiny, texts: Encode) -> None:
-    none = {name: value[:0] for name, value in texts((4,)).items()}
-    found = propagate(shared("bert"), none, CONFIG)
-    assert (found.logits.shape, found.contributions.shape, found.components.shape) == ((0, 3), (0, 4), (0, 2, 2))
 
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")

@@ -138,7 +138,8 @@ def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
     first_order = torch.tensor(
         [RATIOS["embedding"], *[2 * RATIOS["attention"] + RATIOS["feed_forward"]] * LAYERS, RATIOS["classifier"]]
     )
-    alone = torch.tensor([*cumulative[:1], *[cumulative_of_one_layer()] * LAYERS, 4 * RATIOS["classifier"]])
+    one_layer = 4 * ((1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"]) - 1)
+    alone = torch.tensor([*cumulative[:1], *[one_layer] * LAYERS, 4 * RATIOS["classifier"]])
     torch.testing.assert_close(
         layers.Attribution.of(first_order_of(case, "predicted"), "predicted").contributions[0], 4 * first_order
     )
@@ -151,10 +152,6 @@ def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
     assert _within(total.total[0], total.total_error[0], cumulative[-1])  # type: ignore[index]
     # what is left out by the other two is no small thing here
     assert float(cumulative[-1]) > 1.5 * float(alone.sum()) > 1.5 * 4 * float(first_order.sum())
-
-
-def cumulative_of_one_layer() -> float:
-    return 4 * ((1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"]) - 1)
 
 
 @pytest.mark.parametrize("estimator", ["isolated", "total-variance"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
+from uatlite.attribution.first_order import Case, Output, forwards, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import EMBEDDINGS, Site
@@ -161,14 +161,6 @@ def test_gates_change_what_is_attributed_and_stay_on_when_the_embedding_is_silen
     assert bool(((gated.contributions - plain.contributions)[:, 1:3].abs() > 1e-3 * plain.contributions[:, 1:3]).all())
 
 
-def test_no_noise_is_an_error(tiny: Tiny, texts: Encode) -> None:
-    batch = texts((4,))
-    with pytest.raises(ConfigurationError, match=r"no variance to attribute.*DropoutRates"):
-        attribute(tiny("bert"), batch, UATConfig(gate="none", rates=DropoutRates.none()))
-    with pytest.raises(ConfigurationError, match="nothing samples"):
-        attribute(tiny("bert", rate=0.0), batch, UATConfig(gate="none", rates=DropoutRates.own()))
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -179,34 +171,34 @@ def test_no_noise_is_an_error(tiny: Tiny, texts: Encode) -> None:
         ({"output": (1, 1)}, r"output=\(1, 1\) is no class.*no two of them"),
         ({"config": UATConfig(estimate="layerwise")}, "closed form of U.*gate='none'"),
         ({"config": UATConfig(uncertainty="mean-std+ln")}, "closed form of U.*gate='none'"),
+        ({"config": UATConfig(gate="none", rates=DropoutRates.none())}, r"no variance to attribute.*DropoutRates"),
+        ({"config": UATConfig(gate="none", rates=DropoutRates.own())}, "nothing samples"),
     ],
 )
-def test_settings_are_checked(shared: Tiny, texts: Encode, setting: dict[str, object], message: str) -> None:
+def test_settings_are_checked(tiny: Tiny, texts: Encode, setting: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        attribute(shared("bert"), texts((4,)), **setting)  # type: ignore[arg-type]
+        attribute(tiny("bert", rate=0.0), texts((4,)), **setting)  # type: ignore[arg-type]
 
 
-def test_choices_are_attributed_too(chooser: PreTrainedModel, choices: Encoded) -> None:
-    for estimator in ESTIMATORS:
-        found = attribute(chooser, choices, CONFIG, estimator=estimator, samples=3)
-        alone = attribute(chooser, {k: v[1:] for k, v in choices.items()}, CONFIG, estimator=estimator, samples=3)
-        assert found.contributions.shape == (2, 4)
-        scale = float(found.contributions.abs().max())
-        torch.testing.assert_close(found.contributions[1:], alone.contributions, rtol=2e-3, atol=1e-4 * scale)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_choices_are_attributed_too_and_values_go_to_json(
+    chooser: PreTrainedModel, choices: Encoded, estimator: str
+) -> None:
+    found = attribute(chooser, choices, CONFIG, estimator=estimator, samples=3)
+    alone = attribute(chooser, {k: v[1:] for k, v in choices.items()}, CONFIG, estimator=estimator, samples=3)
+    assert found.contributions.shape == (2, 4)
+    scale = float(found.contributions.abs().max())
+    torch.testing.assert_close(found.contributions[1:], alone.contributions, rtol=2e-3, atol=1e-4 * scale)
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["layers"] == ["embeddings", "layer 1", "layer 2", "head"]
+    torch.testing.assert_close(torch.tensor(plain["contributions"]), found.contributions)
+    assert (plain["contribution_errors"] is None) == (estimator == "delta")
 
 
-def test_the_values_go_to_json_and_back(shared: Tiny, texts: Encode) -> None:
-    for estimator in ESTIMATORS:
-        found = attribute(shared("bert"), texts((5, 4)), CONFIG, estimator=estimator, samples=3)
-        plain = json.loads(json.dumps(found.to_dict()))
-        assert plain["layers"] == ["embeddings", "layer 1", "layer 2", "head"]
-        torch.testing.assert_close(torch.tensor(plain["contributions"]), found.contributions)
-        assert (plain["contribution_errors"] is None) == (estimator == "delta")
-
-
-def test_outputs_are_contrasts() -> None:
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [("predicted", (1.5, 3.0)), ("margin", (1.0, 1.0)), (0, (-1.5, 3.0)), ((0, 2), (-1.0, 1.0))],
+)
+def test_outputs_are_contrasts(output: Output, expected: tuple[float, float]) -> None:
     logits = torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 4.0]])
-    torch.testing.assert_close((output_weights("predicted", logits) * logits).sum(-1), torch.tensor([1.5, 3.0]))
-    torch.testing.assert_close((output_weights("margin", logits) * logits).sum(-1), torch.tensor([1.0, 1.0]))
-    torch.testing.assert_close((output_weights(0, logits) * logits).sum(-1), torch.tensor([-1.5, 3.0]))
-    torch.testing.assert_close((output_weights((0, 2), logits) * logits).sum(-1), torch.tensor([-1.0, 1.0]))
+    torch.testing.assert_close((output_weights(output, logits) * logits).sum(-1), torch.tensor(expected))
