@@ -160,11 +160,8 @@ def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Encode) -> No
 
 
 def test_propagate_is_the_delta_attribution_of_the_margin(shared: Tiny, texts: Encode) -> None:
-    batch = texts((6, 4))
-    found, expected = (
-        propagate(shared("bert"), batch, CONFIG),
-        attribute(shared("bert"), batch, CONFIG, output="margin"),
-    )
+    model, batch = shared("bert"), texts((6, 4))
+    found, expected = propagate(model, batch, CONFIG), attribute(model, batch, CONFIG, output="margin")
     assert found.to_dict() == expected.to_dict()
     assert found.variance is found.total
     none = propagate(model, {name: value[:0] for name, value in batch.items()}, CONFIG)
