@@ -17,6 +17,7 @@ from uatlite.classifier.predictions import Predictions, Wording
 from uatlite.classifier.record import Evidence
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.errors import InputError
 from uatlite.predictive import PassLogits
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.trust.promise import Labelled
@@ -138,6 +139,13 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
     @abstractmethod
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
         """What the gold says about checked texts; names of classes, or their columns."""
+
+    def paired_gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
+        """The same, or an error where there is not one for each text."""
+        gold = self.gold(given, texts, classes)
+        if len(gold) != len(texts):
+            raise InputError(f"{len(texts)} texts came with {len(gold)} {self.words.gold}; give one for each text.")
+        return gold
 
     @abstractmethod
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:

@@ -15,15 +15,13 @@ from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_e
 from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.product import KINDS, Product
+from uatlite.classifier.product import KINDS, Product, model_files
 from uatlite.classifier.record import Figures, measured_figures
-from uatlite.classifier.runtime import run
 from uatlite.classifier.settings import CalibrationOptions, Config
 from uatlite.classifier.tags import STRATEGIES
-from uatlite.errors import ConfigurationError, InputError, MissingDependency, check_choice, nearest
+from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.text.labels import class_indices
-from uatlite.trust.distribution import probabilities
-from uatlite.values import Choices, Floats, Kind, Text
+from uatlite.values import Choices, Floats, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -129,14 +127,11 @@ class UncertaintyClassifier(Product[ClassPredictions]):
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
-        checked = self.kind.texts(texts, self.class_names)
-        columns = class_indices(labels, self.class_names)
-        if len(checked) != len(columns):
-            raise InputError(f"{len(checked)} texts came with {len(columns)} labels; give one label for each text.")
-        predictor = self.predictor()
-        outputs = run(self.runtime, checked, predictor.settings)
-        calibrated = probabilities(outputs, predictor.calibrator)
-        return measured_figures(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
+        checked, predictor = self.kind.texts(texts, self.class_names), self.predictor()
+        gold = self.kind.paired_gold(labels, checked, self.class_names)
+        reading = self.kind.read(self.runtime, checked, predictor.settings)
+        said = predictor.predictions(checked, reading)
+        return measured_figures(reading.mean_logits, said.probabilities, gold.labels, f"{name}: {len(gold)} rows")
 
     def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
@@ -358,13 +353,5 @@ def load(name: str | Path, **options: Any) -> AnyProduct:
 
 def product_class(name: str | Path) -> type[AnyProduct]:
     """The class that a model is for, by its configuration alone."""
-    kind = KINDS[read_manifest(name).kind if is_exported(name) else _answering(name)]
+    kind = KINDS[read_manifest(name).kind if is_exported(name) else model_files().answering_of(name)]
     return next(product for product in PRODUCTS if kind in product.kinds)
-
-
-def _answering(name: str | Path) -> Kind:
-    try:
-        from uatlite.model.load import answering_of
-    except ModuleNotFoundError as error:
-        raise MissingDependency(str(error.name), "torch") from error
-    return answering_of(name)

@@ -238,12 +238,9 @@ class OnnxRuntime:
         return Outputs(logits[None], representations=read)
 
     def save(self, directory: Path) -> None:
-        for path in self._files():
-            if path.resolve() != (directory / path.name).resolve():
-                shutil.copyfile(path, directory / path.name)
-
-    def _files(self) -> list[Path]:
-        return [self.directory / name for name in (PLAIN, FILE, MANIFEST)]
+        for name in (PLAIN, FILE, MANIFEST):
+            if (self.directory / name).resolve() != (directory / name).resolve():
+                shutil.copyfile(self.directory / name, directory / name)
 
     def _session(self, threads: int) -> InferenceSession:
         with _OPENING:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
@@ -27,7 +28,7 @@ from uatlite.classifier.settings import (
     method_of,
     tokenizer_fingerprint,
 )
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
@@ -175,7 +176,7 @@ class Product(Generic[Said]):
             found = load_exported(name, stored.options.get("config"))
             stored = stored if calibrated else saving.Stored()
         else:
-            found = _load_checkpoint(name, device)
+            found = model_files().load_checkpoint(name, device=device)
             stored = saving.read(name) if calibrated else saving.Stored()
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
         model = found if isinstance(found, OnnxRuntime) else found.model
@@ -250,8 +251,8 @@ class Product(Generic[Said]):
 
     def predictor(self) -> Predictor:
         """The product as it is now, ready to run: settings and calibration are built and checked once."""
-        settings = self.checked_settings()
-        return Predictor(self.kind, self.runtime, settings, self.calibration_, self.class_names, self.indices)
+        of = self.kind, self.runtime, self.checked_settings(), self.calibration_, self.class_names, self.indices
+        return Predictor(*of)
 
     def _calibrate(
         self,
@@ -269,21 +270,17 @@ class Product(Generic[Said]):
                 "there are no calibration rows; give labelled texts that the model was not trained on."
             )
         classes = kind.classes(self.runtime, checked)
-        wanted = kind.gold(gold, checked, classes)
-        if len(wanted) != len(checked):
-            what = kind.words.gold
-            raise InputError(f"{len(checked)} texts came with {len(wanted)} {what}; give one for each text.")
+        wanted = kind.paired_gold(gold, checked, classes)
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
-        given = [] if reference is None else kind.texts(reference, classes)
-        others = [text for text in given if text not in known]
+        others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in known]
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
         self.calibration_ = calibration = calibrate(data, wanted, options, classes)
-        for rule in calibration.rules:
-            if not rule.promised:
-                warnings.warn(rule.describe(), stacklevel=3)
+        doubts = [rule.describe() for rule in calibration.rules if not rule.promised]
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
-            warnings.warn(calibration.comparison.describe(), stacklevel=3)
+            doubts.append(calibration.comparison.describe())
+        for doubt in doubts:
+            warnings.warn(doubt, stacklevel=3)
         return self
 
     def predict(self, texts: Iterable[Any] | Text, *, check_shift: bool = True) -> Said:
@@ -339,9 +336,9 @@ class Product(Generic[Said]):
         )
 
 
-def _load_checkpoint(name: str | Path, device: str | None) -> "Checkpoint":
+def model_files() -> Any:
+    """The module that reads PyTorch models, `uatlite.model.load`."""
     try:
-        from uatlite.model.load import load_checkpoint
+        return import_module("uatlite.model.load")
     except ModuleNotFoundError as error:
         raise MissingDependency(str(error.name), "torch") from error
-    return load_checkpoint(name, device=device)

@@ -153,13 +153,10 @@ def read_now(
     if predictor.calibration is None or not predictor.calibration.rules:
         example = kind.words.example
         raise CalibrationError(f"there is no promise to check; calibrate with a target: {example}.")
-    drawn, known = None if inclusion is None else np.asarray(inclusion, dtype=np.float64), product.class_names
-    checked = kind.gold(gold, texts, known)
-    if len(checked) != len(texts) or (drawn is not None and len(drawn) != len(texts)):
-        what = kind.words.gold
-        raise InputError(
-            f"{len(texts)} texts came with {len(checked)} {what}; give one, and one probability, for each."
-        )
+    checked = kind.paired_gold(gold, texts, product.class_names)
+    drawn = None if inclusion is None else np.asarray(inclusion, dtype=np.float64)
+    if drawn is not None and len(drawn) != len(texts):
+        raise InputError(f"{len(texts)} texts came with {len(drawn)} probabilities; give one for each.")
     reading = kind.read(product.runtime, texts, predictor.settings)
     return LabelledNow(kind, predictor.predictions(texts, reading), reading, checked, drawn)
 

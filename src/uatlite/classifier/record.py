@@ -181,15 +181,10 @@ class Calibration:
         lines += [] if self.second_look is None else [self.second_look.describe()]
         lines += [] if self.scope is None else [self.scope.describe()]
         if self.shift is None:
-            return [
-                *lines,
-                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}.",
-            ]
-        return [
-            *lines,
-            f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
-            f"{self.shift.false_alarm:.1%} of runs or fewer.",
-        ]
+            few = f"that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}"
+            return [*lines, f"A shift will not be noticed: {few}."]
+        alarm = f"without a shift the alarm goes off in {self.shift.false_alarm:.1%} of runs or fewer"
+        return [*lines, f"New rows are compared with the {self.rows} calibration rows; {alarm}."]
 
     def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
         """All but the settings, as plain JSON values; its arrays go into `arrays`."""

@@ -41,9 +41,7 @@ class Settings:
 
     def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
         """Plain JSON values; what the method learned goes into `arrays`."""
-        names = ("seed", "max_length", "windows", "tokenizer", "aggregation_strategy")
-        own = {name: getattr(self, name) for name in names}
-        return {"method": method_to_dict(self.method, arrays), **own}
+        return {**vars(self), "method": method_to_dict(self.method, arrays)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], arrays: Mapping[str, Floats] | None = None) -> Settings:
