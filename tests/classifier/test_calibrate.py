@@ -10,36 +10,30 @@ from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
 from uatlite.trust.calibrators import Temperature
 from uatlite.trust.distribution import predictive
-from uatlite.trust.promise import FITTING_SHARE
 from uatlite.trust.rule import SCORES
 
-
-def test_rows_that_fit_the_calibrator_do_not_decide(build: Build, labelled: Sample) -> None:
-    clf = build("base").calibrate(*labelled(300), target_coverage=0.4, score="confidence", label_sets=0.8)
-    calibration = clf.calibration_
-    deciding = 300 - 300 // FITTING_SHARE
-    assert (calibration.rule.texts, calibration.label_sets.rows, calibration.figures.rows) == (deciding,) * 3
-    assert calibration.figures.basis == "calibration data: 200 rows that did not fit the calibrator"
+ENTROPY = {"target_coverage": 0.6, "calibrator": "none", "score": "entropy"}
 
 
-def test_without_anything_to_fit_all_rows_decide(build: Build, labelled: Sample) -> None:
-    clf = build("base").calibrate(*labelled(120), threshold=0.6, calibrator="none")
-    assert clf.calibration_.rule.texts == 120
-
-
-def test_by_the_raw_score_all_rows_fit_and_decide(build: Build, labelled: Sample) -> None:
-    clf = build("base").calibrate(*labelled(120), target_coverage=0.6)
-    calibration = clf.calibration_
-    assert calibration.rule.score == "logit-margin"
-    assert calibration.rule.texts == 120
-    assert calibration.figures.basis == "calibration data: 120 rows, cross-validated"
-
-
-def test_a_score_that_the_read_out_fitted_needs_rows_of_its_own(build: Build, labelled: Sample) -> None:
-    arguments = {"target_coverage": 0.6, "calibrator": "none", "score": "entropy"}
-    for method, rows in (("distilled", 200), ("analytic", 300)):
-        rule = build(method).calibrate(*labelled(300), **arguments).calibration_.rule  # type: ignore[union-attr]
-        assert rule.texts == rows, method
+@pytest.mark.parametrize(
+    ("method", "rows", "asked", "deciding", "basis"),
+    [
+        ("base", 300, {"target_coverage": 0.4, "score": "confidence", "label_sets": 0.8}, 200, "did not fit the"),
+        ("base", 120, {"threshold": 0.6, "calibrator": "none"}, 120, "cross-validated"),  # nothing is fitted
+        ("base", 120, {"target_coverage": 0.6}, 120, "cross-validated"),  # by the raw score
+        ("distilled", 300, ENTROPY, 200, "did not fit the"),  # by a score that the read-out fitted
+        ("analytic", 300, ENTROPY, 300, "cross-validated"),
+    ],
+)
+def test_rows_that_fit_what_decides_do_not_decide(
+    build: Build, labelled: Sample, method: str, rows: int, asked: dict[str, object], deciding: int, basis: str
+) -> None:
+    calibration = build(method).calibrate(*labelled(rows), **asked).calibration_
+    assert (calibration.rule.texts, calibration.figures.rows) == (deciding, deciding)
+    assert basis in calibration.figures.basis
+    assert calibration.label_sets is None or calibration.label_sets.rows == deciding
+    if "score" not in asked and "threshold" not in asked:
+        assert calibration.rule.score == "logit-margin"
 
 
 def test_bad_options_are_refused_before_anything_runs(
@@ -56,12 +50,10 @@ def test_bad_options_are_refused_before_anything_runs(
             build().calibrate(*rows, **given)
 
 
-def test_without_anything_to_decide_all_rows_fit_and_figures_are_cross_validated(
-    build: Build, labelled: Sample
-) -> None:
+def test_figures_are_not_of_the_rows_that_fitted(build: Build, labelled: Sample) -> None:
     texts, labels = labelled(120)
     clf = build("base").calibrate(texts, labels)
-    figures = clf.calibration_.figures  # type: ignore[union-attr]
+    figures = clf.calibration_.figures
     assert figures.basis == "calibration data: 120 rows, cross-validated"
     # A temperature flatters itself on the rows that it was fitted on; the figures must not.
     assert figures.calibrated["nll"].point > clf.evaluate(texts, labels).calibrated["nll"].point

@@ -59,6 +59,9 @@ def test_without_a_promise_or_an_answer_it_says_so(
     rule = calibrated.calibration_.rule
     with pytest.raises(ConfigurationError, match="promises no risk"):
         recheck(now, replace(rule, kind="coverage"))
+    old = calibrated.calibration_
+    with pytest.raises(ConfigurationError, match="renews one target risk"):
+        update(replace(old, rules=(replace(rule, kind="coverage"),)), now)
     nobody = replace(now, predictions=replace(now.predictions, rules=(replace(rule, threshold=np.inf),)))
     with pytest.raises(CalibrationError, match="none of the 200 labelled rows is answered"):
         recheck(nobody, rule)
@@ -143,12 +146,6 @@ def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: Uncertain
     assert new.shift is None
     everything = replace(now, inclusion=np.ones(200))
     assert (everything.drawn == now.answered).all()
-
-
-def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
-    old = calibrated.calibration_
-    with pytest.raises(ConfigurationError, match="renews one target risk"):
-        update(replace(old, rules=(replace(old.rule, kind="coverage"),)), now)
 
 
 def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:
