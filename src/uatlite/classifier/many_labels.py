@@ -104,13 +104,6 @@ class LabelPredictions(Predictions):
         return [self._names(row) for row in self.withheld]
 
     @property
-    def variances(self) -> list[dict[str, float]] | None:
-        """For each text the variance of each label's logit under dropout, by name; None where it is not known."""
-        if self.logit_variance is None:
-            return None
-        return [dict(zip(self.classes, row, strict=True)) for row in self.logit_variance.tolist()]
-
-    @property
     def log_odds(self) -> Floats:
         """(texts,): the highest logit of a label; a shift is told by it."""
         return np.asarray(self.logits.max(axis=1, initial=-np.inf))

@@ -35,31 +35,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Outputs(PassLogits):
-    """What a method says about some texts, averaged over the windows of a text; rows are texts."""
+    """What a method says about some texts, averaged over the windows of a text: a `Reading`, whose rows are texts."""
 
     cut: Integers | None = None
     """(rows,): tokens that were cut off each row; None where that was not counted"""
 
     unit: ClassVar[str] = "texts"
-    """what the rows of `lesson` are"""
 
     @property
     def passes(self) -> Integers:
-        """(rows,): passes run for each row."""
         return np.full(self.logits.shape[1], len(self.logits))
 
     @property
     def all_logits(self) -> Floats:
-        """(passes, rows, classes): those of every row."""
         return self.logits
 
     @property
     def lesson(self) -> PassLogits:
-        """What a method's free settings are learned from."""
         return self
 
     def taught(self, variance: Floats) -> Self:
-        """The same with these variances."""
         return replace(self, given_variance=variance)
 
     @property

@@ -118,8 +118,6 @@ class Decoded:
     """log-odds that a word outside of all entities belongs to one"""
     place: tuple[int, int] | None
     """the characters of the word outside that is likeliest to belong to one; None where there is no word outside"""
-    place_probability: float
-    """how likely that is"""
     words_outside: int
 
 
@@ -151,7 +149,7 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
     """The entities of a text from the logits of its tokens (passes, tokens, tags)."""
     strategy = strategy_of(strategy, text)
     if not len(text):
-        return Decoded((), -np.inf, None, 0.0, 0)
+        return Decoded((), -np.inf, None, 0)
     starts = word_starts(text, strategy)
     ends = np.append(starts[1:], len(text)) - 1
     spans = np.column_stack([text.places[starts, 0], text.places[ends, 1]])
@@ -182,12 +180,12 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
             )
         )
     if scheme.outside is None or not outside.any():
-        return Decoded(tuple(entities), -np.inf, None, 0.0, 0)
+        return Decoded(tuple(entities), -np.inf, None, 0)
     none = np.clip(decided[outside, scheme.outside], _LEAST, 1.0 - _LEAST)
     total, likeliest = float(np.log(none).sum()), int(none.argmin())
     start, end = spans[outside][likeliest].tolist()
     missed = float(np.log(-np.expm1(total)) - total)
-    return Decoded(tuple(entities), missed, (start, end), float(1.0 - none[likeliest]), len(none))
+    return Decoded(tuple(entities), missed, (start, end), len(none))
 
 
 def _joined(tokens: Floats, starts: Integers, chosen: Integers, strategy: str) -> Floats:

@@ -32,7 +32,6 @@ class TokenOutputs:
     """What a method says about some texts, token by token: a `Reading`."""
 
     unit: ClassVar[str] = "entities"
-    """what the rows of `lesson` are"""
 
     located: LocatedTexts
     scheme: TagScheme
@@ -51,17 +50,14 @@ class TokenOutputs:
 
     @property
     def cut(self) -> Integers:
-        """(texts,): tokens that were cut off."""
         return np.array(self.located.tokens.cut, dtype=np.int64)
 
     @property
     def passes(self) -> Integers:
-        """(texts,): passes run for each text."""
         return np.array([len(logits) for logits in self.logits], dtype=np.int64)
 
     @property
     def all_logits(self) -> Floats:
-        """(passes, tokens, tags): those of every token."""
         return np.concatenate(self.logits, axis=1)
 
     @property
