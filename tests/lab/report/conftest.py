@@ -6,13 +6,14 @@
 import math
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from reference import compare, made_score
+from reference import compare, made_provenance, made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
@@ -21,7 +22,7 @@ from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.lab.evaluate.store import Piece, Provenance, RunRecipe, Store
+from uatlite.lab.evaluate.store import Piece, Provenance, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
@@ -31,7 +32,6 @@ from uatlite.lab.report.results import write_results
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
 from uatlite.predictive import PassLogits
-from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
 
@@ -67,72 +67,47 @@ def write_run(store: Store, contender: Contender, task: str, split: str, rows: i
 
 def provenance(contender: Contender, task: str, split: str, rows: int) -> Provenance:
     method = contender.method
-    recipe = RunRecipe(
-        model="0" * 64, data=f"{task}/{split}", tokens="t", task=task, split=split, perturbation=None,
-        method=method_to_dict(method), seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
-    )  # fmt: skip
-    return Provenance(
-        recipe=recipe, method=method.name, passes=method.passes, model="a/model", source=f"{rows} drawn rows",
-        rows=rows, labels=LABELS, model_labels=LABELS, classes=LABELS, alignment="labels in the model's order",
-        out_of_scope=None, truncated_texts=3, truncated_tokens=40, versions={"uatlite": "0.1.0", "numpy": "2"},
-    )  # fmt: skip
-
-
-Outcomes = dict[str, Outcome]
-
-
-def score_set(outcomes: Outcomes) -> dict[str, dict[str, Score]]:
-    estimates = {name: [metric_estimates(one.rows, METRICS)] for name, one in outcomes.items()}
-    return compare(estimates, DIRECTIONS, (len(outcomes["base"].labels),), HOW)
-
-
-def score_shift(first: Outcomes, second: Outcomes) -> dict[str, dict[str, Score]]:
-    estimates = {name: [shift_estimates(first[name].rows, one.rows)] for name, one in second.items()}
-    return compare(estimates, DIRECTIONS, (len(first["base"].labels), len(second["base"].labels)), HOW)
+    recipe = {"model": "0" * 64, "data": f"{task}/{split}", "task": task, "split": split}
+    recipe |= {"method": method_to_dict(method), "seed": 0 if method.stochastic else None}
+    return made_provenance(rows, LABELS, recipe=recipe, method=method.name, passes=method.passes)
 
 
 def write_evaluation(directory: Path) -> Path:
     """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
-    store = Store(directory / "store")
-    fitted: dict[str, list[LogitCalibrator | None]] = {}
-    calibration_runs: dict[str, tuple[str, ...]] = {}
+    store, calibrators, calibration_runs = Store(directory / "store"), {}, {}
     for contender in CONTENDERS:
         rows = write_run(store, contender, "toy", "calibration", 400)
         calibration_runs[contender.method.name] = (rows.provenance.recipe.key,)
-        fitted[contender.name] = [fit_calibrator(contender.calibrator, rows) if contender.calibrated else None]
-    scored: list[SetScores] = []
-    first = None
+        calibrators[contender.name] = fit_calibrator(contender.calibrator, rows) if contender.calibrated else None
+    sets: list[SetScores] = []
+    first: dict[str, Outcome] = {}
     for task, split, count in SETS:
         runs = {c.method.name: write_run(store, c, task, split, count) for c in CONTENDERS}
-        outcomes = {c.name: outcome_of(runs[c.method.name], fitted[c.name][0]) for c in CONTENDERS}
-        first = first or outcomes
+        said = {c.name: outcome_of(runs[c.method.name], calibrators[c.name]) for c in CONTENDERS}
+        first = first or said
+        metrics = {name: [metric_estimates(outcome.rows, METRICS)] for name, outcome in said.items()}
+        shifts = {name: [shift_estimates(first[name].rows, outcome.rows)] for name, outcome in said.items()}
         about = runs["base"].provenance
-        scored.append(
+        sets.append(
             SetScores(
-                name=about.set_name,
-                source=about.source,
-                alignment=about.alignment,
-                rows=count,
-                left_out=0,
-                truncated_texts=3,
-                truncated_tokens=40,
-                scores=score_set(outcomes),
-                shift=score_shift(first, outcomes) if scored else {},
+                about.set_name, about.source, about.alignment, count, 0, about.truncated_texts, about.truncated_tokens,
+                scores=compare(metrics, DIRECTIONS, (count,), HOW),
+                shift=compare(shifts, DIRECTIONS, (SETS[0][2], count), HOW) if sets else {},
                 runs={name: (run.provenance.recipe.key,) for name, run in runs.items()},
             )
-        )
+        )  # fmt: skip
     results = Results(
-        model="a/model", model_hash="0" * 64, contenders=tuple(c.name for c in CONTENDERS),
+        model="a/model", model_hash="0" * 64, contenders=tuple(calibrators), metrics=METRICS, resampling=HOW,
         methods={
             c.name: {"method": method_to_dict(c.method), "calibrator": c.calibrator, "cost": c.method.cost, "seeds": 1,
                      "seconds_per_text": 0.01}
             for c in CONTENDERS
         },
-        metrics=METRICS, resampling=HOW, sets=tuple(scored),
+        sets=tuple(sets), versions=about.versions, calibration_runs=calibration_runs,
         calibrators={
-            name: tuple(dump(one, kind=EvaluatedCalibrator) for one in seeds if one) for name, seeds in fitted.items()
+            name: () if fitted is None else (dump(fitted, kind=EvaluatedCalibrator),)
+            for name, fitted in calibrators.items()
         },
-        versions=about.versions, calibration_runs=calibration_runs,
     )  # fmt: skip
     write_results(results, directory)
     write_explanations(EXPLANATIONS, directory / EXPLAINED_FILE)
@@ -175,15 +150,13 @@ def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def rows_of() -> Callable[[Path, str], list[list[str]]]:
-    """`rows_of(page, caption)`: the text of every cell below the headings of a table."""
+    """`rows_of(page, caption)`: the text of every cell of the table whose caption begins so, without its headings."""
 
     def read(page: Path, caption: str) -> list[list[str]]:
-        table = page.read_text(encoding="utf-8").split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
+        table = page.read_text(encoding="utf-8").split(f"<caption>{caption}")[1].split("</table>")[0]
         rows = table.split("<tbody>")[1].split("<tr>")[1:]
-        return [
-            [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in re.findall("<t[hd].*?</t[hd]>", row, re.S)]
-            for row in rows
-        ]
+        cells = [re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL) for row in rows]
+        return [[" ".join(unescape(re.sub("<[^>]*>", " ", cell)).split()) for cell in row] for row in cells]
 
     return read
 
@@ -210,40 +183,21 @@ def results() -> Results:
     }
     uat = {name: make_score(0.25, seeds=3, best=name == "nll", differences=below) for name in metrics}
     shift = {name: {"delta_ece": make_score(0.02), "robustness_score": make_score(0.3)} for name in ("base", UAT)}
+    both = {"base": base, UAT: uat}
     sets = (
-        SetScores("sst2/test", "dev.jsonl", "labels in the model's order", 436, 0, 0, 0, {"base": base, UAT: uat}),
-        SetScores(
-            "imdb/test",
-            "test.jsonl",
-            "columns reordered",
-            1_000,
-            3,
-            12,
-            3_400,
-            {"base": base, UAT: uat},
-            shift,
-        ),
+        SetScores("sst2/test", "dev.jsonl", "labels in the model's order", 436, 0, 0, 0, both),
+        SetScores("imdb/test", "test.jsonl", "columns reordered", 1_000, 3, 12, 3_400, both, shift),
     )
-    about = {"base": {"cost": 1.0, "seeds": 1}, UAT: {"cost": 10.0, "seeds": 3}}
     return Results(
-        model="my-model",
-        model_hash="abc",
-        contenders=("base", UAT),
-        methods=about,
-        metrics=metrics,
-        resampling=Resampling(),
-        sets=sets,
-        calibrators={"base": (), UAT: ({"is": "Temperature"},) * 3},
-        versions={"uatlite": "0.1.0"},
-    )
+        model="my-model", model_hash="abc", contenders=("base", UAT), metrics=metrics, resampling=Resampling(),
+        methods={"base": {"cost": 1.0, "seeds": 1}, UAT: {"cost": 10.0, "seeds": 3}}, sets=sets,
+        calibrators={"base": (), UAT: ({"is": "Temperature"},) * 3}, versions={"uatlite": "0.1.0"},
+    )  # fmt: skip
 
 
 HOSTILE = "<script>alert(1)</script>"
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [
-    *MARKS,
-    *["<", ">", "/", "(", ")", "1", "script", "alert", "&", "$", "film", "so", "long", "un", "##bear", "##able"],
-]
+WORDS = [*MARKS, *"<>/()1", "script", "alert", *"&$", "film", "so", "long", "un", "##bear", "##able"]
 TEXT = ("so $ long $ film & unbearable", HOSTILE)
 
 

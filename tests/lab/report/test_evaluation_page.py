@@ -3,14 +3,19 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row, open_evaluation
 from uatlite.lab.report.results import verdict_in_words, write_results
+from uatlite.model.load import Checkpoint
 from uatlite.text.examples import content_key
-from uatlite.values import Choices, Example
+from uatlite.values import Choices, Example, Word, WordAttribution
 
 
 def test_every_table_and_figure_is_there(page: Path) -> None:
@@ -82,3 +87,37 @@ def test_texts_of_the_first_set_lie_beside_the_results(page: Path, opened: Evalu
     assert list(examples.values()) == texts
     assert [name_of_row(example) for example in examples.values()] == ["toy-test-1", "toy-test-2", None]
     assert opened.examples() == {}  # without the file, those of a task that is known
+
+
+def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_path: Path) -> None:
+    (one,) = build.read_explanations(evaluation / "explanations.json")
+    assert one.words[1] == WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.71)
+    (tmp_path / "explanations.json").write_text("[{}]")
+    with pytest.raises(StoreError, match="delete it and explain again"):
+        build.read_explanations(tmp_path / "explanations.json")
+
+
+def test_explaining_takes_the_texts_and_the_very_model(
+    opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abstention = abstain(opened, "base", target=0.15)
+    with pytest.raises(DataError, match=r"texts of toy/test were not found.*--data-dir"):
+        build.explain_stored(opened, abstention, "model", tmp_path / "e.json")
+    monkeypatch.setattr(Evaluation, "examples", lambda *_: {"toy-test-1": Example("toy-test-1", "a")})
+    monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
+    with pytest.raises(ModelError, match="model is not the model that was evaluated"):
+        build.explain_stored(opened, abstention, "model", tmp_path / "e.json")
+
+
+def test_words_of_a_text_are_explained_and_questions_are_left_out(explainer: Any) -> None:
+    classifier = explainer()
+    checkpoint = Checkpoint("tiny", classifier.model, classifier.tokenizer)
+    question = Example("question", Choices("so", ("film", "long")), 0)
+    examples = [Example("one", "unbearable film", 2), Example("pair", ("film", "so long"), None), question]
+    single, pair = build.explain(checkpoint, examples, ("bad", "fair", "good"))
+    assert [word.word.text for word in single.words] == ["unbearable", "film"]
+    assert [word.word.text for word in pair.words] == ["film", "so", "long"]
+    assert (single.gold, pair.gold) == ("good", None)
+    assert single.predicted in classifier.class_names
+    assert all(word.uncertainty > 0 and word.masked_confidence is not None for word in single.words)
+    assert 0 < sum(word.share for word in single.words) < 1  # the special tokens have the rest

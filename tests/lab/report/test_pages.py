@@ -26,7 +26,7 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
     if request.param == "explanation":
         write_explanation(explanation, path)
         return path
-    row = Row(HOSTILE, (Entry(HOSTILE, notes=(HOSTILE,)), Entry("–")), note=HOSTILE, link="made")
+    row = Row(HOSTILE, (Entry(HOSTILE, interval=HOSTILE), Entry("–")), note=HOSTILE)
     table = Table(HOSTILE, (Column(HOSTILE), Column("", number=False)), (row,), notes=(HOSTILE,), corner=HOSTILE)
     made = Reproduction(Declaration("made", HOSTILE, HOSTILE, ()), (), (), (HOSTILE,))
     values = {

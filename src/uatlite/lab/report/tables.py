@@ -19,7 +19,7 @@ MISSING = "–"
 Record = dict[str, object]
 Columns = Mapping[str, Any]
 """name -> its values, an array or a sequence; all of one length"""
-Tone = Literal["", "best", "strong", "right", "wrong"]
+Tone = Literal["", "best", "strong", "wrong"]
 
 
 def number(value: float | None, decimals: int) -> str:
@@ -64,11 +64,7 @@ class Entry:
     """the number that ours is compared with, as the paper's"""
     difference: str = ""
     """ours less the one beside it"""
-    notes: tuple[str, ...] = ()
-    """more, in small print"""
     tone: Tone = ""
-    bar: float | None = None
-    """a share that a page draws as a bar"""
 
     @property
     def in_line(self) -> str:
@@ -76,9 +72,9 @@ class Entry:
         return f"{self.text}{self.spread and f' ± {self.spread}'}{self.interval and f' ({self.interval})'}"
 
     def below(self, whose: str | None) -> tuple[str, ...]:
-        """The lines of small print: the interval, the number beside ours, the notes."""
+        """The lines of small print: the interval, and the number beside ours."""
         beside = ", ".join(text for text in (f"{whose} {self.beside}", self.difference) if text != MISSING)
-        return tuple(filter(None, (self.interval, beside if self.beside else "", *self.notes)))
+        return tuple(filter(None, (self.interval, beside if self.beside else "")))
 
 
 @dataclass(frozen=True)
@@ -92,12 +88,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table; a page shows the note below its heading, which may link to a section."""
+    """A line of a table; a page shows the note below its heading."""
 
     heading: str
     entries: tuple[Entry, ...]
     note: str = ""
-    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,19 +124,21 @@ class Table:
                 yield ["", "difference", *(entry.difference or MISSING for entry in row.entries)]
 
     @property
-    def first_columns(self) -> list[str]:
-        """The headings of the columns that say what a line is."""
-        return [self.corner] if self.beside is None else [self.corner, ""]
+    def every_column(self) -> list[Column]:
+        """The columns that say what a line is, then the others."""
+        first = [self.corner] if self.beside is None else [self.corner, ""]
+        return [*(Column(heading, number=False) for heading in first), *self.columns]
 
 
 def table_markdown(table: Table) -> Iterator[str]:
     """The title, the table and the notes, each a block of Markdown."""
     if table.title:
         yield f"**{table.title}**"
-    headings = [*table.first_columns, *(column.heading for column in table.columns)]
-    dashes = ["---"] * len(table.first_columns) + ["---:" if column.number else "---" for column in table.columns]
-    lines = ["|" + "|".join(f" {text} " if text else " " for text in headings) + "|", f"|{'|'.join(dashes)}|"]
-    yield "\n".join([*lines, *(f"| {' | '.join(line)} |" for line in table.lines(_bold_if_best))])
+    columns = table.every_column
+    headings = "|".join(f" {column.heading} " if column.heading else " " for column in columns)
+    dashes = "|".join("---:" if column.number else "---" for column in columns)
+    lines = (f"| {' | '.join(line)} |" for line in table.lines(_bold_if_best))
+    yield "\n".join([f"|{headings}|", f"|{dashes}|", *lines])
     if table.notes:
         yield "\n".join(f"- {note}" for note in table.notes)
 
@@ -162,8 +159,8 @@ def latex(tables: Iterable[Table], title: str = "") -> str:
     parts: list[str] = []
     for table in tables:
         caption = f"{title}. {table.title}".strip(". ") + "."
-        aligned = "l" * len(table.first_columns) + "".join("r" if column.number else "l" for column in table.columns)
-        headings = [*table.first_columns, *(column.heading for column in table.columns)]
+        aligned = "".join("r" if column.number else "l" for column in table.every_column)
+        headings = [column.heading for column in table.every_column]
         parts += [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{aligned}}}", r"\toprule"]
         parts += [_latex_line(headings), r"\midrule", *map(_latex_line, table.lines()), r"\bottomrule"]
         parts += [r"\end{tabular}", rf"\caption{{{caption.translate(LATEX)}}}", r"\end{table}", ""]
@@ -197,7 +194,7 @@ def finite(record: Record) -> dict[str, Any]:
     }
 
 
-STYLES: dict[Tone, str] = {"best": "bold green", "strong": "bold", "right": "green", "wrong": "red", "": ""}
+STYLES: dict[Tone, str] = {"best": "bold green", "strong": "bold", "wrong": "red", "": ""}
 """tone -> how a terminal shows it"""
 
 
