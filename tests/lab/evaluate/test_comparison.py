@@ -214,23 +214,15 @@ def test_a_number_without_rows_has_an_interval_over_its_seeds() -> None:
 Values = dict[str, float]
 
 
-def scores_of(values: Values, width: float, metric: str = "nll") -> dict[str, dict[str, Score]]:
+def scores_of(values: Values, width: float = 0.05, metric: str = "nll") -> dict[str, dict[str, Score]]:
     """Contenders with these means; every paired interval reaches `width` to both sides of the difference."""
-    return {
-        name: {
-            metric: made_score(
-                (value,),
-                value - width,
-                value + width,
-                {
-                    other: Interval(value - than, value - than - width, value - than + width)
-                    for other, than in values.items()
-                    if other != name
-                },
-            )
-        }
-        for name, value in values.items()
-    }
+
+    def score(name: str) -> Score:
+        apart = {other: values[name] - value for other, value in values.items() if other != name}
+        differences = {other: Interval(value, value - width, value + width) for other, value in apart.items()}
+        return made_score((values[name],), values[name] - width, values[name] + width, differences)
+
+    return {name: {metric: score(name)} for name in values}
 
 
 def verdict(values: Values, costs: Values, width: float = 0.05, shifted: Values | None = None) -> Verdict:
@@ -272,9 +264,8 @@ def test_of_equal_cost_the_better_mean_is_used_and_the_other_is_level() -> None:
 def test_those_that_beat_it_under_shift_are_named() -> None:
     found = verdict({"a": 0.3, "b": 0.4}, {"a": 1, "b": 1}, shifted={"a": 0.5, "b": 0.4})
     assert found.beaten_by == {"out/test": {"a": ("b",)}}
-    assert verdict({"a": 0.3, "b": 0.4}, {"a": 1, "b": 1}, shifted={"a": 0.4, "b": 0.4}).beaten_by["out/test"] == {
-        "a": ()
-    }
+    level = verdict({"a": 0.3, "b": 0.4}, {"a": 1, "b": 1}, shifted={"a": 0.4, "b": 0.4})
+    assert level.beaten_by == {"out/test": {"a": ()}}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -304,14 +295,12 @@ def test_the_metric_is_nll_or_the_first_with_a_direction() -> None:
     assert verdict_metric(["accuracy", "nll"]) == "nll"
     assert verdict_metric(["coverage@0.9", "aurc", "ece"]) == "aurc"
     assert verdict_metric(["coverage@0.9"]) is None
-    higher = verdict_of([("a", scores_of({"x": 0.9, "y": 0.8}, 0.05, "accuracy"))], {"x": 1, "y": 1}, ["accuracy"])
+    higher = verdict_of([("a", scores_of({"x": 0.9, "y": 0.8}, metric="accuracy"))], {"x": 1, "y": 1}, ["accuracy"])
     assert higher is not None
     assert higher.recommended == "x"
 
 
 def test_without_a_choice_there_is_no_verdict() -> None:
-    assert verdict_of([("a", scores_of({"x": 0.3}, 0.05))], {"x": 1}, ["nll"]) is None
-    assert (
-        verdict_of([("a", scores_of({"x": 1, "y": 1}, 0.05, "coverage@0.9"))], {"x": 1, "y": 1}, ["coverage@0.9"])
-        is None
-    )
+    assert verdict_of([("a", scores_of({"x": 0.3}))], {"x": 1}, ["nll"]) is None
+    undirected = scores_of({"x": 1, "y": 1}, metric="coverage@0.9")
+    assert verdict_of([("a", undirected)], {"x": 1, "y": 1}, ["coverage@0.9"]) is None

@@ -15,14 +15,13 @@ import torch
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.lab.evaluate import predict
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import GivenModels
 from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare
 from uatlite.lab.evaluate.store import Store
-from uatlite.methods.method import Passes
 from uatlite.methods.registry import METHODS, parse_method
-from uatlite.methods.sampling import Deterministic
 from uatlite.model.load import Checkpoint
 from uatlite.model.weights import MethodWeights, attach
 from uatlite.text.labels import Alignment
@@ -61,50 +60,41 @@ def test_provenance_says_where_the_numbers_come_from(
     assert set(provenance.versions) == {"uatlite", "torch", "transformers", "numpy"}
 
 
-class Counting:
-    """Counts the texts that the method 'base' is run on, and may let it fail after some calls."""
+def counted(monkeypatch: pytest.MonkeyPatch, most: int = -1) -> list[int]:
+    """The rows of each piece that a model is run on from now on; after so many pieces it is interrupted."""
+    rows: list[int] = []
+    run = predict.run_tokens
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._run, self.left, self.texts = Deterministic.run, -1, 0
-        monkeypatch.setattr(Deterministic, "run", lambda method, *given: self.run(method, *given[:2]))
-
-    def run(self, method: Deterministic, model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> Passes:
-        if self.left == 0:
+    def run_tokens(model: Any, method: Any, tokens: Any, places: list[int]) -> Any:
+        if len(rows) == most:
             raise KeyboardInterrupt
-        self.left -= 1
-        self.texts += len(encoded["input_ids"])
-        return self._run(method, model, encoded)
+        rows.append(len(places))
+        return run(model, method, tokens, places)
+
+    monkeypatch.setattr(predict, "run_tokens", run_tokens)
+    return rows
 
 
 def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     store, job, advanced = Store(tmp_path), StoreJob(prepared, METHODS["base"]), list[int]()
-    counting = Counting(monkeypatch)
-    counting.left = 2
-    with pytest.raises(KeyboardInterrupt):
-        job.fill(store, advanced.append)
+    with monkeypatch.context() as patch:
+        counted(patch, most=2)
+        with pytest.raises(KeyboardInterrupt):
+            job.fill(store, advanced.append)
     assert advanced == [16, 16]
-    counting.left, counting.texts = -1, 0
+    rows = counted(monkeypatch)
     run = job.fill(store, advanced.append)
-    assert counting.texts == 80 - 32
-    assert advanced[2:] == [16] * 3
+    assert rows == advanced[2:] == [16] * 3
+    before = run.read().logits
     # base has no seed: every seed is the same run
     assert StoreJob(prepared, METHODS["base"].seeded(1)).fill(store, advanced.append) == run
-    assert counting.texts == 80 - 32
+    assert len(rows) == 3
     assert len(advanced) == 5
-
-
-def test_a_broken_piece_alone_is_computed_anew(
-    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    job = StoreJob(prepared, METHODS["base"])
-    run = job.fill(store)
-    before = run.read().logits
+    # a broken piece alone is computed anew
     (run.directory / "_complete.json").unlink()
     run.piece_path(1).write_bytes(b"PAR1")
-    counting = Counting(monkeypatch)
     assert job.fill(store).read().logits.tolist() == before.tolist()
-    assert counting.texts == 16
+    assert rows == [16] * 4
 
 
 def test_questions_need_an_option_for_each_label(checkpoint: Checkpoint, own_order: Alignment) -> None:
