@@ -15,8 +15,8 @@ from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import sets_of
-from uatlite.lab.evaluate.outcomes import AnswerOutcome, GoldRows, best_coverage
-from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
+from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerOutcome, GoldRows, best_coverage
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders, parse_metrics
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results, write_answers
@@ -259,7 +259,8 @@ def test_nothing_is_said_twice_and_a_killed_run_goes_on(
             return predict(self, texts, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(AnswerRuns, "ready", lambda runs, job: pytest.fail("a model was made ready again"))
+            for does in ("predict", "calibrate"):
+                patched.setattr(product, does, lambda *_, **__: pytest.fail("a model ran again"))
             again = evaluate(first.source, first.source.plan, first.store)
         assert again.to_dict() == first.results.to_dict()
         lost = {path: dict(np.load(path)) for path in first.store.directory.glob("answers=*/piece-00001.npz")}
@@ -281,10 +282,11 @@ def test_another_machine_stores_the_same(of_entities: Evaluated, tmp_path: Path)
     for cell in sets_of(of_entities.source.plan):
         (job,) = runs.jobs(replace(cell, contender=of_entities.source.plan.contenders[1]))
         compute_elsewhere(lambda: of_entities.source, tmp_path, job)
-        theirs = AnswerRuns(of_entities.source, Store(tmp_path)).run(job)
-        for name, values in vars(runs.run(job).said).items():
-            np.testing.assert_array_equal(getattr(theirs.said, name), values)
-        assert theirs.rule == runs.run(job).rule
+        there = AnswerRuns(of_entities.source, Store(tmp_path))
+        theirs = there.run(job)
+        for name, values in vars(replace(runs.run(job), seconds=theirs.seconds)).items():
+            np.testing.assert_array_equal(getattr(theirs, name), values)
+        assert there.ready(job).calibration_.rules == runs.ready(job).calibration_.rules
 
 
 def test_metrics_and_perturbations_can_be_asked_for(
@@ -297,3 +299,11 @@ def test_metrics_and_perturbations_can_be_asked_for(
     assert first.scores["base"]["label_ece"] == of_labels[0].results.sets[0].scores["base"]["label_ece"]
     with pytest.raises(ConfigurationError, match="metric='accuracy'"):
         replace(plan, metrics=("accuracy",))
+
+
+def test_every_metric_of_a_kind_can_be_asked_for(of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows]) -> None:
+    for first in (of_entities, of_labels[0]):
+        source, kind = first.source, first.results.kind
+        plan = replace(source.plan, metrics=parse_metrics("all", kind))
+        results = evaluate(GivenProduct(source.product, source.name, plan), plan, first.store)
+        assert tuple(results.sets[0].scores["base"]) == OUTCOMES[kind].every

@@ -14,8 +14,8 @@ from uatlite.lab.evaluate import predict
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.evaluate.runs import Model, Runs
-from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.source import Arrays, FineTunedModels
+from uatlite.lab.evaluate.store import Arrays, Store
+from uatlite.lab.paper.source import FineTunedModels
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.text.tasks import load
 

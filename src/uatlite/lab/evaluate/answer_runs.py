@@ -13,7 +13,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,6 @@ import numpy as np
 from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.classifiers import load as load_product
 from uatlite.classifier.record import Calibration
-from uatlite.codec import dump, load
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import Sets, absolute, sets_of
 from uatlite.lab.evaluate.outcomes import (
@@ -39,12 +38,11 @@ from uatlite.lab.evaluate.outcomes import (
 from uatlite.lab.evaluate.plan import Contender, Plan
 from uatlite.lab.evaluate.results import SetFacts
 from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Remote, Runs, nothing
-from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
+from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Arrays, Store, kept_arrays
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.model.load import Checkpoint
-from uatlite.text.write import Pieces, read_record
-from uatlite.trust.rule import Rule
+from uatlite.text.write import Pieces
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler
 
@@ -77,17 +75,6 @@ def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
     return GivenProduct(product, name, plan)
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerRun:
-    """A finished run: what was said, what is promised, and what it took."""
-
-    said: JudgedAnswers
-    rule: Rule | None
-    cost: float
-    """of a text, in passes"""
-    seconds: float
-
-
 class AnswerRuns(Runs):
     """The stored runs of an evaluation of several answers a text. The rows of an outcome are answers."""
 
@@ -95,7 +82,7 @@ class AnswerRuns(Runs):
 
     def __init__(self, source: GivenProduct, store: Store, remote: Remote | None = None) -> None:
         super().__init__(source, store, remote)
-        self._answers: dict[Job, AnswerRun] = {}
+        self._answers: dict[Job, JudgedAnswers] = {}
         self._ready: dict[Job, SeveralProduct] = {}
         self.gold = lru_cache(maxsize=12)(self._gold)
 
@@ -112,44 +99,29 @@ class AnswerRuns(Runs):
             missing = [job for job in jobs if not self._pieces(job).finished]
             self._remote.run([partial(compute_elsewhere, *here, job) for job in missing], advance)
 
-    def run(self, job: Job, advance: Callable[[int], None] = nothing) -> AnswerRun:
-        """The finished run of a job; only pieces that the store does not have are computed."""
+    def run(self, job: Job, advance: Callable[[int], None] = nothing) -> JudgedAnswers:
+        """What is said in a job; only pieces that the store does not have are computed."""
         if job not in self._answers:
-            self._answers[job] = self._pieced(job, advance)
+            pieces, rows, parts = self._pieces(job), self.gold(job), []
+            if not pieces.begun:
+                pieces.begin(self._record(job))
+            size = max(FEWEST_ROWS, -(-len(rows.texts) // PIECES))
+            for number, start in enumerate(range(0, len(rows.texts), size)):
+                say = partial(self._say, job, rows, slice(start, start + size))
+                parts.append(JudgedAnswers(**kept_arrays(pieces, f"piece-{number:05}.npz", say)))
+                advance(len(parts[-1].passes))
+            if not pieces.finished:
+                pieces.finish({"texts": len(rows.texts), "pieces": len(parts)})
+            self._answers[job] = JudgedAnswers.joined(parts)
         return self._answers[job]
 
-    def _pieced(self, job: Job, advance: Callable[[int], None]) -> AnswerRun:
-        pieces, rows = self._pieces(job), self.gold(job)
-        if not pieces.begun:
-            pieces.begin(self._record(job))
-        size = max(FEWEST_ROWS, -(-len(rows.texts) // PIECES))
-        parts = []
-        for number, start in enumerate(range(0, len(rows.texts), size)):
-            name, some = f"piece-{number:05}.npz", slice(start, start + size)
-            piece = pieces.read(name, _read_piece)
-            if piece is None:
-                piece = self._say(job, rows, some)
-                with pieces.write(name) as file:
-                    np.savez(file, seconds=np.array(piece[1]), **vars(piece[0]))
-            parts.append(piece)
-            advance(len(piece[0].passes))
-        note = read_record(pieces.path(pieces.complete)) if pieces.finished else None
-        if note is None:
-            product = self.ready(job)
-            rule = None if product.calibration_ is None else product.calibration_.rule
-            note = {"rule": dump(rule), "cost": float(product.method.cost)}
-            pieces.finish(note)
-        rule = load(Rule | None, note["rule"], advice="delete the store and evaluate again.")
-        said, seconds = zip(*parts, strict=True)
-        return AnswerRun(JudgedAnswers.joined(said), rule, float(note["cost"]), sum(seconds))
-
-    def _say(self, job: Job, rows: GoldRows, some: slice) -> tuple[JudgedAnswers, float]:
-        """What the contender says about some texts, and how long it took."""
+    def _say(self, job: Job, rows: GoldRows, some: slice) -> Arrays:
+        """What the contender says about some texts."""
         product, begun = self.ready(job), time.perf_counter()
         said = product.predict(rows.texts[some], check_shift=False)
         seconds = time.perf_counter() - begun
         gold = product.kind.gold(rows.gold[some], said.texts, said.classes)
-        return JudgedAnswers.of(said, gold, self.source.scores, contender_of(job).name == BASE_METHOD), seconds
+        return vars(JudgedAnswers.of(said, gold, self.source.scores, contender_of(job).name == BASE_METHOD, seconds))
 
     def _record(self, job: Job) -> dict[str, Any]:
         """What determines the answers of a job."""
@@ -159,6 +131,7 @@ class AnswerRuns(Runs):
             "model": self.source.hash, "data": self.dataset(job).fingerprint, "calibration": home,
             "method": method_to_dict(job.method), "calibrator": contender_of(job).calibrator, "target": plan.target,
             "seed": job.seed, "max_length": plan.max_length, "uatlite": version("uatlite"),
+            "columns": [field.name for field in fields(JudgedAnswers)],
         }  # fmt: skip
 
     def _pieces(self, job: Job) -> Pieces:
@@ -201,14 +174,14 @@ class AnswerRuns(Runs):
 
     def answers(self, job: Job) -> AnswerOutcome:
         """Which answers of a job are right."""
-        return self.run(job).said.outcome(self.source.scores)
+        return self.run(job).outcome(self.source.scores)
 
     def estimates(self, cell: CellSpec) -> list[Estimates]:
-        return [self.source.scores.estimates(self.run(job).said, self.answers(job)) for job in self.jobs(cell)]
+        return [self.source.scores.estimates(self.run(job), self.answers(job)) for job in self.jobs(cell)]
 
     def facts(self, cell: CellSpec) -> SetFacts:
         job = self.jobs(cell)[0]
-        dataset, cut = self.dataset(job), self.run(job).said.cut
+        dataset, cut = self.dataset(job), self.run(job).cut
         return SetFacts(
             name=job.set_name,
             source=dataset.source,
@@ -221,15 +194,16 @@ class AnswerRuns(Runs):
 
     def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
         """Whether what a cell's contender promises is kept on its rows, by the first seed."""
-        job = self.jobs(cell)[0]
-        run, pairs = self.run(job), self.source.scores.pairs
-        if run.rule is None:
+        job, pairs = self.jobs(cell)[0], self.source.scores.pairs
+        calibration = self.ready(job).calibration_
+        if calibration is None or calibration.rule is None:
             return []
-        return [check_promise(cell.contender.name, job.set_name, run.rule, run.said, pairs, how)]
+        return [check_promise(cell.contender.name, job.set_name, calibration.rule, self.run(job), pairs, how)]
 
     def cost(self, cell: CellSpec) -> tuple[float, float]:
-        runs = [self.run(job) for job in self.jobs(cell)]
-        return runs[0].cost, sum(run.seconds for run in runs) / sum(len(run.said.passes) for run in runs)
+        jobs = self.jobs(cell)
+        seconds = np.concatenate([self.run(job).seconds for job in jobs]).mean()
+        return float(self.ready(jobs[0]).method.cost), float(seconds)
 
 
 def contender_of(job: Job) -> Contender:
@@ -253,10 +227,3 @@ def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job)
     runs = AnswerRuns(source(), Store(store))
     runs.run(job)
     return runs.work(job)
-
-
-def _read_piece(path: Path) -> tuple[JudgedAnswers, float]:
-    with np.load(path) as arrays:
-        return JudgedAnswers(**{field.name: arrays[field.name] for field in fields(JudgedAnswers)}), float(
-            arrays["seconds"]
-        )

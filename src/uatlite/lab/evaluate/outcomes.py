@@ -207,9 +207,11 @@ class JudgedAnswers:
     passes: Integers
     cut: Integers
     """tokens that were cut off"""
+    seconds: Floats
+    """how long it took"""
 
     @classmethod
-    def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool) -> "JudgedAnswers":
+    def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool, seconds: float) -> "JudgedAnswers":
         """Predictions beside the `Gold` of their texts; with `usual` by the usual confidence."""
         rule = said.rule
         return cls(
@@ -222,6 +224,7 @@ class JudgedAnswers:
             gold=scores.gold(gold, len(said.classes)),
             passes=said.passes,
             cut=said.cut_tokens,
+            seconds=np.full(len(said), seconds / max(len(said), 1)),
         )
 
     @classmethod

@@ -20,7 +20,7 @@ the same files, and the last rename wins.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any, Self
@@ -32,7 +32,7 @@ from uatlite.codec import dump, load
 from uatlite.errors import MissingDependency, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
-from uatlite.text.write import Pieces, read_record
+from uatlite.text.write import Pieces, make_directory, read_record
 from uatlite.values import Floats, Integers
 
 PIECES = 32
@@ -351,6 +351,25 @@ class Store:
         return sorted(
             map(_opened, begun), key=lambda run: (run.provenance.set_name, run.provenance.method, run.directory.name)
         )
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def kept_arrays(pieces: Pieces, name: str, compute: Callable[[], Arrays]) -> Arrays:
+    """The arrays of a piece that is no run's; where it is missing or broken they are computed and stored."""
+    arrays = pieces.read(name, _read_arrays)
+    if arrays is None:
+        arrays = compute()
+        make_directory(pieces.directory)
+        with pieces.write(name) as file:
+            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+    return arrays
+
+
+def _read_arrays(path: Path) -> Arrays:
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def _work(directory: Path) -> Pieces:

@@ -29,7 +29,8 @@ from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, n
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.predict import rescaled_embeddings
 from uatlite.lab.evaluate.runs import Job, Model, Runs
-from uatlite.lab.paper.source import Arrays, FineTunedModels
+from uatlite.lab.evaluate.store import Arrays
+from uatlite.lab.paper.source import FineTunedModels
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE

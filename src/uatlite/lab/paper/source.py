@@ -18,9 +18,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from uatlite.errors import ConfigurationError, DataError, check_choice
 from uatlite.lab.evaluate.cells import CellSpec, draw
 from uatlite.lab.evaluate.measures import UNAVAILABLE
@@ -28,6 +25,7 @@ from uatlite.lab.evaluate.models import absolute
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST
 from uatlite.lab.evaluate.runs import Job, Model, Remote, nothing
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
+from uatlite.lab.evaluate.store import Arrays, kept_arrays
 from uatlite.lab.train.fine_tune import steps, train_method
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import (
@@ -45,7 +43,7 @@ from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.files import hub_access
 from uatlite.text.schema import Task, catalogue, find_task
 from uatlite.text.tasks import find_rows, load, take_share
-from uatlite.text.write import Pieces, make_directory
+from uatlite.text.write import Pieces
 from uatlite.values import Dataset
 
 BACKBONE = "bert-base-uncased"
@@ -220,8 +218,6 @@ def _share(dataset: Dataset, task: Task, share: tuple[int, int]) -> Dataset:
 
 # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Arrays = Mapping[str, NDArray[np.float64]]
-
 
 def training_of(model: Model) -> MethodTraining:
     """How a model's method is trained."""
@@ -306,13 +302,7 @@ class FineTunedModels:
         """Arrays computed with a model, stored in DIR/kept; `identity` is all else that decides their values."""
         text = json.dumps([*identity, self.path(fit).name], sort_keys=True, default=asdict)
         piece = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
-        arrays = self._arrays.read(piece, _read_arrays)
-        if arrays is None:
-            arrays = compute()
-            make_directory(self._arrays.directory)
-            with self._arrays.write(piece) as file:
-                np.savez(file, **dict(arrays))  # type: ignore[arg-type]
-        return arrays
+        return kept_arrays(self._arrays, piece, compute)
 
     # ── fine-tuning ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -374,8 +364,3 @@ def fine_tune_here(source: Callable[[], FineTunedModels], fit: Model) -> float:
     with suppress(*UNAVAILABLE):
         source().fine_tune(fit, nothing)
     return 0.0
-
-
-def _read_arrays(path: Path) -> Arrays:
-    with np.load(path) as arrays:
-        return dict(arrays)
