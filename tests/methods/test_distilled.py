@@ -47,9 +47,7 @@ def fitted(kind: Kind, rows: CalibrationRows, reason: str, method: Method = DIST
     assert reason in learned.reason
     assert isinstance(learned.method, Distilled)
     assert not learned.method.learns
-    assert learned.method.read_out is not None
     assert learned.method.read_out.kind == kind
-    assert learned.outputs is not None
     return learned.method, learned.outputs
 
 
@@ -91,7 +89,6 @@ def test_each_label_has_the_penalty_with_the_least_left_out_error() -> None:
 
 def test_features_are_what_the_head_reads_and_the_top_logits() -> None:
     plain, _ = made("one", 3, 0.0)
-    assert plain.representations is not None
     features = FEATURES["one"].of(plain), FEATURES["labels"].of(plain)
     rows = zip(plain.logits[0], plain.representations, *features, strict=True)
     for logits, read, of_class, of_labels in rows:
@@ -109,9 +106,7 @@ def test_a_good_read_out_takes_the_place_of_the_teacher(kind: Kind) -> None:
     assert method.reads
     assert (method.passes, method.cost) == (1, 1)
     said = method.read_from(plain)
-    assert said is not None
     assert said.logits is plain.logits
-    assert said.given_variance is not None
     assert outputs.given_variance != pytest.approx(said.given_variance, rel=1e-9)  # each row left out
     for k in range(KINDS[kind]):
         assert np.corrcoef(np.log(said.given_variance[:, k]), np.log(variance[:, k]))[0, 1] > 0.9
@@ -150,10 +145,9 @@ def test_reference_texts_take_part_in_the_fit() -> None:
     rows = rows_of("one", plain, few)
     alone, _ = fitted("one", rows, "read off")
     with_more, _ = fitted("one", replace(rows, run_reference=rows_of("one", others, more).run), "read off")
-    assert with_more.read_out is not None
     assert with_more.read_out.texts == 2080
     errors = [
-        np.square(np.log(method.read_from(fresh).given_variance) - np.log(unseen)).mean()  # type: ignore[union-attr, arg-type]
+        np.square(np.log(method.read_from(fresh).given_variance) - np.log(unseen)).mean()
         for method in (alone, with_more)
     ]
     assert errors[1] < errors[0]
@@ -183,7 +177,6 @@ def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: s
     method, _ = fitted("labels", rows, "fast", parse_method(spelling))
     variance, noise = FEATURES["labels"].variance(taught), sampling_noise(5) if "per_input" in spelling else 0.0
     expected, _ = fit_read_out("labels", FEATURES["labels"].of(plain), variance, 400, noise)
-    assert method.read_out is not None
     assert method.read_out.r2 == expected.r2
 
 
@@ -195,9 +188,7 @@ def test_it_is_stored_as_numbers_and_arrays(kind: Kind) -> None:
     again = method_from_dict(method_to_dict(method, arrays), arrays)
     assert method_to_dict(again) == method_to_dict(method)
     before, after = method.read_from(plain), again.read_from(plain)
-    assert before is not None
-    assert after is not None
-    np.testing.assert_array_equal(before.given_variance, after.given_variance)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(before.given_variance, after.given_variance)
     with pytest.raises(StoreError, match=r"there is no array 'read_out\..*calibrate again"):
         method_from_dict(method_to_dict(method))
 
@@ -228,7 +219,6 @@ def test_a_teacher_runs_on_some_of_many_texts() -> None:
     assert len(np.unique(places)) == len(places) == TAUGHT
     features = FEATURES["one"].of(plain)
     expected, left_out = fit_read_out("one", features[places], variance[places], TAUGHT)
-    assert outputs.given_variance is not None
     assert outputs.given_variance[places] == pytest.approx(left_out)
     others = np.setdiff1d(np.arange(len(variance)), places)  # had no part in the fit
     assert outputs.given_variance[others] == pytest.approx(expected.variance(features[others]))

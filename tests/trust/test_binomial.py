@@ -39,7 +39,6 @@ def test_verdicts_and_how_many_labels_would_tell() -> None:
     open_ = risk_interval(errors(7, 100))
     assert open_.verdict(0.05) == "cannot tell yet"
     needed = open_.labels_needed(0.05)
-    assert needed is not None
     assert needed > 100
     # with that many labels and a risk of 7 % the lower limit is above 5 % with probability 0.8
     chance = sum(

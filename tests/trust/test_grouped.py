@@ -11,17 +11,8 @@ from by_hand import again
 from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
-from uatlite.trust.bets import bet, plan_text_starts
-from uatlite.trust.planners import (
-    GRID,
-    RecallPlanner,
-    TextScores,
-    TextsPlanner,
-    error_chances,
-    learned_chances,
-    most_answers,
-    threshold_grid,
-)
+from uatlite.trust.bets import GRID, bet, error_chances, learned_chances, plan_text_starts, threshold_grid
+from uatlite.trust.planners import RecallPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.promise import PILOT_TEXTS, Labelled, decide, pilot_rows
 from uatlite.trust.rule import Rule, Wanted
 from uatlite.trust.search import RISKS, search

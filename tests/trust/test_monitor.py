@@ -243,7 +243,6 @@ def test_a_change_is_found_named_and_dated(stream: str) -> None:
     assert monitor.alarm is None
     change = {"moved": 1.2} if stream == "scope" else {"unsure": 1.2}
     monitor, _ = monitor.after(rows.reference, *rows.new(200, **change))
-    assert monitor.alarm is not None
     assert monitor.alarm.stream == stream
     assert 800 < monitor.alarm.row < 900
     assert abs(monitor.alarm.change - 800) < 30
@@ -259,10 +258,8 @@ def test_rows_after_the_alarm_tell_more_about_the_change() -> None:
     monitor, _ = Monitor.begin(rows.reference).after(rows.reference, *rows.new(400))
     assert monitor.latest is None
     monitor, _ = monitor.after(rows.reference, *rows.new(400, moved=0.5))
-    assert monitor.alarm is not None
     assert monitor.alarm.describe() == "many texts are strange"
     monitor, _ = monitor.after(rows.reference, *rows.new(200, moved=4.0))
-    assert monitor.latest is not None
     assert monitor.latest.describe() == "many texts are not of this task"
     assert abs(monitor.latest.change - 800) < 30
 
@@ -278,8 +275,6 @@ def test_blocks_and_a_file_in_between_change_nothing() -> None:
         parts = again(parts)
         seen += own.tolist()
     np.testing.assert_allclose(seen, logs, rtol=1e-9)
-    assert whole.alarm is not None
-    assert parts.alarm is not None
     assert replace(parts.alarm, log_martingale=0.0) == replace(whole.alarm, log_martingale=0.0)
     assert parts.log_martingale == pytest.approx(whole.log_martingale)
 
@@ -297,7 +292,6 @@ def test_a_reset_begins_again_against_the_calibration_rows_or_a_new_normal() -> 
     assert settled.fresh
     assert settled.alarm is None
     back, _ = settled.after(rows.reference, *rows.new(300))
-    assert back.alarm is not None
     assert "high" in back.alarm.bet
 
 
@@ -305,7 +299,6 @@ def test_without_a_scope_the_score_is_watched_alone() -> None:
     rows = Rows(6)
     reference = Reference.of(summarise(rows.draw(100)[1]), None)
     monitor, _ = Monitor.begin(reference).after(reference, rows.new(200, unsure=1.5)[0], None)
-    assert monitor.alarm is not None
     assert monitor.alarm.stream == "score"
     assert list(monitor.evidence) == ["score"]
 

@@ -14,7 +14,7 @@ from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, InputError, StoreError
 from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
 from uatlite.trust.planners import RowsPlanner
-from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows, risk_curve
+from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows
 from uatlite.trust.rule import Menu, Wanted
 from uatlite.trust.search import RISKS, Plan, search
 
@@ -174,7 +174,6 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
     expected = np.cumsum((1 - scores[::-1]) / 2)  # errors among the most trusted, spread evenly
     wrong = np.diff(np.floor(np.append(0, expected))).astype(bool)[::-1]
     needed = needed_of(scores, wrong, 0.06)
-    assert needed is not None
 
     def promised(rows):
         drawn = (rule_of(*draw_scores(rows, rng), 0.06, reference=rng.random(1000)) for _ in range(200))
@@ -200,7 +199,6 @@ def test_what_is_promised_is_kept_on_the_rows_themselves():
     rule = rule_of(scores, wrong, 0.1, reference=rng.random(800), confidence=0.9)
     assert (rule.promised, rule.texts) == (True, 800)
     assert rule.errors == int((wrong & rule.reports(scores)).sum())
-    assert rule.risk_bound is not None
     assert rule.errors / rule.reported < rule.risk_bound <= 0.1
     assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
     assert "at most 10.00% of the answers are wrong" in rule.describe()
@@ -378,8 +376,8 @@ def test_what_is_not_promised_on_a_menu_has_the_rows_it_would_take(rows):
 
 def test_the_curve_by_hand():
     """Rows 0.8 and 0.7 tie with one another: they come together, as do all points between."""
-    scores = np.array([0.9, 0.8, 0.8, 0.7, 0.6])
-    curve = risk_curve(scores, np.array([False, False, True, True, False]), 0.9)
+    scores, wrong = np.array([0.9, 0.8, 0.8, 0.7, 0.6]), np.array([False, False, True, True, False])
+    curve = RowsPlanner(Wanted(confidence=0.9), scores, wrong, scores).menu().curve
     np.testing.assert_allclose(curve.coverages, [0.2, 0.6, 0.8, 1.0])
     np.testing.assert_allclose(curve.risks, [0, 1 / 3, 2 / 4, 2 / 5])
     points = zip([0, 1, 2, 2], [1, 3, 4, 5], curve.low, curve.high, curve.thresholds, strict=True)
@@ -393,7 +391,7 @@ def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
     scores, wrong, _ = rows
     labelled = Labelled({"margin": scores}, wrong)
     curve = decide(labelled, Wanted(), reference=labelled, menu=True).menu.curve
-    assert curve == risk_curve(scores, wrong, 0.95)
+    assert curve == RowsPlanner(Wanted(), scores, wrong, scores).menu().curve
     assert len(curve.coverages) == 40
     assert curve.risks[-1] == wrong.mean()
     assert all(low <= risk <= high for low, risk, high in zip(curve.low, curve.risks, curve.high, strict=True))

@@ -7,7 +7,6 @@ MC dropout leaves attention as it is, UAT-Lite drops by component and modulates 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
@@ -59,13 +58,8 @@ class Configured(Method):
     config: UATConfig
 
     @property
-    @abstractmethod
-    def standard(self) -> UATConfig:
-        """The configuration that its key alone stands for."""
-
-    @property
     def name(self) -> str:
-        return spelling(self.key, differences(self.config, self.standard))
+        return spelling(self.key, differences(self.config, STANDARDS[self.key]))
 
     def changed(self, **settings: str) -> Self:
         return self.configured(change(self.config, settings, self.key, self.changeable))
@@ -107,10 +101,6 @@ class Sampling(Configured):
         return VARIANTS[self.key].summary
 
     @property
-    def standard(self) -> UATConfig:
-        return VARIANTS[self.key].config
-
-    @property
     def seed(self) -> int:
         return self.config.seed
 
@@ -138,7 +128,8 @@ def method_of_config(config: UATConfig) -> Sampling:
     return Sampling(next(same, "uat"), config)
 
 
-STANDARD = UATConfig(estimate="closed-form")
+STANDARDS = {"analytic": UATConfig(estimate="closed-form"), **{key: each.config for key, each in VARIANTS.items()}}
+"""The configuration that a key alone stands for."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +146,7 @@ class Analytic(Configured):
     cost: ClassVar[int] = 2
     changeable: ClassVar[Collection[str]] = ("penalty", "gate", "form", "uncertainty", "rate", *COMPONENTS)
 
-    config: UATConfig = STANDARD
-
-    @property
-    def standard(self) -> UATConfig:
-        return STANDARD
+    config: UATConfig = STANDARDS["analytic"]
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
         """Logits (1, batch, classes), the first-order variance of the margin (batch, 1), and where it comes from.

@@ -15,12 +15,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from uatlite.trust.answers import RegressionRows, Shrunk
 from uatlite.trust.binomial import RiskInterval, exact_test, interval_of_sums
 from uatlite.trust.search import Plan, Test
 from uatlite.values import Floats, Marks
 
 BetKind = Literal["precision", "per-text", "recall"]
 """At most `target` of the reported answers are wrong; wrong answers a text; gold answers of answered texts missed."""
+
+GRID = 100
+"""The most thresholds that bets are made on."""
 
 TEXT_STARTS = ((1.0, 0.75), (2.0, 0.25))
 """A search begins where it is most likely to succeed if the errors are as many as the scores say, and another if they
@@ -39,6 +43,39 @@ PROBITS = np.linspace(-4.75, 3.5, 250)
 
 OWN_TEXTS, OWN_ERRORS = 20.0, 4.0
 """The texts and the errors that the expected `mean` and `clump` count as, beside those seen so far."""
+
+
+def threshold_grid(scores: Floats) -> Floats:
+    """At most `GRID` of the scores, at even ranks, in falling order, and -inf, which all exceed."""
+    ranked = np.sort(scores)[::-1]
+    places = np.unique(np.linspace(0, len(ranked) - 1, GRID).astype(np.int64))
+    return np.append(np.unique(ranked[places])[::-1], -math.inf)
+
+
+def error_chances(scores: Floats, target: float) -> Floats:
+    """The probability (answers,) to plan with that each answer is wrong: 1 - score, where scores are probabilities.
+
+    Other scores give a rank only; then it is planned as if the target were just met by the better half.
+    """
+    if _is_probability(scores):
+        return 1.0 - scores
+    share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
+    return np.minimum(4.0 * target * share, 1.0)
+
+
+def learned_chances(scores: Floats, wrong: Marks) -> Floats:
+    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
+    odds = scores
+    if _is_probability(scores):
+        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
+    spread = float(odds.std()) or 1.0
+    rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
+    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
+    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
+
+
+def _is_probability(scores: Floats) -> bool:
+    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
 def moments(counts: Floats) -> tuple[float, float]:

@@ -5,22 +5,23 @@ order of the thresholds is planned on answers of other texts, which need no labe
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from uatlite.trust import bets, binomial
-from uatlite.trust.answers import RegressionRows, Shrunk, check_texts
-from uatlite.trust.rule import Rule, Wanted, ranks
+from uatlite.trust.answers import check_texts
+from uatlite.trust.rule import Menu, RiskCurve, Rule, Wanted, ranks
 from uatlite.trust.search import Plan, Planner, Test
 from uatlite.values import Floats, Integers, Marks, check_scores
 
 KEPT = 0.99
 """By default a text may report so many answers that this share of all answers, without a threshold, is kept."""
 
-GRID = 100
-"""The most thresholds that bets are made on."""
+CURVE_POINTS = 40
+"""The curve of a menu has its points at every fortieth of the rows."""
 
 
 def rule_at(threshold: float, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
@@ -103,6 +104,18 @@ class RowsPlanner(Planner):
         chances = binom.cdf(binomial.allowed_errors(answered, target, 1.0 - levels), answered, risks)
         return binomial.fewest(rows[risks < target], chances[risks < target])
 
+    def menu(self) -> Menu:
+        """With the observed risk at coverages from 1/40 to 1, and the exact interval of each point; ties come together.
+
+        Given the (k+1)-th highest score, the k rows above it are a sample of all rows above it.
+        """
+        wanted = np.ceil(np.arange(1, CURVE_POINTS + 1) * len(self.scores) / CURVE_POINTS)
+        counts = np.unique(self.counts[np.searchsorted(self.counts, wanted)])
+        k = self.errors[counts]
+        low, high = binomial.clopper_pearson(k, counts, self.wanted.confidence)
+        points = (np.nextafter(self.below[counts - 1], -np.inf), counts / len(self.scores), k / counts, low, high)
+        return replace(super().menu(), curve=RiskCurve(*(tuple(values.tolist()) for values in points)))
+
     def why_not(self, target: float) -> str:
         size, nearest, needed = len(self.scores), self.nearest(target), self.needed(target)
         asked, starts = f"a risk of {target:.2%} with confidence {self.wanted.confidence:g}", self.plan(target).starts
@@ -173,6 +186,8 @@ class TextsPlanner(Planner):
     sample: TextScores
     others: TextScores
     most: int
+    finished: Callable[[Rule], Rule] = lambda rule: rule
+    """the last change to a rule"""
 
     @property
     def kind(self) -> bets.BetKind:
@@ -181,8 +196,8 @@ class TextsPlanner(Planner):
     def plan(self, target: float, texts: int | None = None) -> Plan:
         """Thresholds from the highest score down to -inf, for as many labelled texts as there are or for `texts`."""
         size, level, others = texts or self.sample.texts, 1.0 - self.wanted.confidence, self.others
-        thresholds, per_text = threshold_grid(others.scores), self.kind == "per-text"
-        chances = error_chances(others.scores, target) if others.chances is None else others.chances
+        thresholds, per_text = bets.threshold_grid(others.scores), self.kind == "per-text"
+        chances = bets.error_chances(others.scores, target) if others.chances is None else others.chances
         caps: list[int] = []
         planned, answers, errors = [], [], []
         for threshold in thresholds.tolist():
@@ -211,7 +226,7 @@ class TextsPlanner(Planner):
         threshold, most = (math.inf, self.most) if place is None else _steps(plan)[place]
         shown = self.sample.shown(threshold, most)
         reported, every = self.sample.tally(shown), self.sample.tally(np.ones_like(shown))
-        return Rule(
+        rule = Rule(
             kind=self.kind,
             score=self.wanted.score,
             threshold=threshold,
@@ -226,6 +241,10 @@ class TextsPlanner(Planner):
             coverage_interval=ratio_interval(reported, every, self.wanted.confidence),
             promised=place is not None,
         )
+        return self.finished(rule)
+
+    def menu(self) -> Menu:
+        return replace(super().menu(), unit="texts")
 
     def needed(self, target: float) -> int | None:
         """The fewest texts with which the test of one threshold is passed, by the normal approximation, if its errors
@@ -233,7 +252,7 @@ class TextsPlanner(Planner):
         from scipy.stats import norm
 
         level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.sample.texts
-        chances, sizes = learned_chances(self.sample.scores, self.sample.errors), []
+        chances, sizes = bets.learned_chances(self.sample.scores, self.sample.errors), []
         for step in _steps(self.plan(target, 4 * texts)):
             shown = self.sample.shown(*step)
             counts, errors = self.sample.tally(shown), self.sample.tally(shown & self.sample.errors)
@@ -288,7 +307,7 @@ class RecallPlanner(Planner):
 
     def plan(self, target: float) -> Plan:
         """Scores are taken as the probability that a gold answer of the text is found."""
-        thresholds, chances = threshold_grid(self.others), error_chances(self.others, target)
+        thresholds, chances = bets.threshold_grid(self.others), bets.error_chances(self.others, target)
         gold, answered = float((self.gold * self.scale).sum()), self.others > thresholds[:, None]
         answers, errors = gold * answered.mean(axis=1), gold * (answered * chances).mean(axis=1)
         ones, loss = np.ones(len(thresholds)), bets.largest_loss(self.most, target, "recall")
@@ -326,39 +345,6 @@ class RecallPlanner(Planner):
             f"which cannot promise a recall of {1.0 - target:.2%} with confidence {self.wanted.confidence:g} at any "
             "threshold; ask for a lower recall, or report more."
         )
-
-
-def threshold_grid(scores: Floats) -> Floats:
-    """At most `GRID` of the scores, at even ranks, in falling order, and -inf, which all exceed."""
-    ranked = np.sort(scores)[::-1]
-    places = np.unique(np.linspace(0, len(ranked) - 1, GRID).astype(np.int64))
-    return np.append(np.unique(ranked[places])[::-1], -math.inf)
-
-
-def error_chances(scores: Floats, target: float) -> Floats:
-    """The probability (answers,) to plan with that each answer is wrong: 1 - score, where scores are probabilities.
-
-    Other scores give a rank only; then it is planned as if the target were just met by the better half.
-    """
-    if _is_probability(scores):
-        return 1.0 - scores
-    share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
-    return np.minimum(4.0 * target * share, 1.0)
-
-
-def learned_chances(scores: Floats, wrong: Marks) -> Floats:
-    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
-    odds = scores
-    if _is_probability(scores):
-        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
-    spread = float(odds.std()) or 1.0
-    rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
-    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
-    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
-
-
-def _is_probability(scores: Floats) -> bool:
-    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
 def most_answers(others: TextScores) -> int:

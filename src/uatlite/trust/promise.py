@@ -14,19 +14,20 @@ import numpy as np
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.answers import check_texts
-from uatlite.trust.binomial import clopper_pearson, coverage_interval, risk_upper_bound
+from uatlite.trust.bets import learned_chances
+from uatlite.trust.binomial import coverage_interval, risk_upper_bound
 from uatlite.trust.distribution import conformal_rank
 from uatlite.trust.planners import (
     RecallPlanner,
     RowsPlanner,
     TextScores,
     TextsPlanner,
-    learned_chances,
     most_answers,
     ratio_interval,
     rule_at,
 )
-from uatlite.trust.rule import KindPromise, Menu, RiskCurve, Rule, RuleKind, Wanted
+from uatlite.trust.rule import KindPromise, Menu, Rule, RuleKind, Wanted
+from uatlite.trust.search import Planner
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores
 
 _FEWEST_TEXTS = 50
@@ -38,9 +39,6 @@ FITTING_SHARE = 3
 PILOT_SHARE, PILOT_ROWS, PILOT_TEXTS = 0.1, 50, 100
 """The share of labelled texts that is set aside to plan with, where nothing else is known; and how many at most, of one
 answer each and of any number."""
-
-_CURVE_POINTS = 40
-"""The curve has its points at every fortieth of the rows."""
 
 
 def fitting_rows(rows: int, seed: int = 0) -> Marks:
@@ -187,34 +185,20 @@ def decide(
     free = everything if fitting is None else ~fitting
     if reference is None and fitting is not None:
         reference = rows.of(fitting & inside)
-    of_all = wanted.kind in ("threshold", "coverage")
-    deciding = rows.abstaining(~inside).of(free) if of_all else rows.of(free & inside)
-    return Decision(_TARGETS[wanted.kind](deciding, wanted, reference), listed)
+    if wanted.kind in _OF_ALL:
+        return Decision(_OF_ALL[wanted.kind](rows.abstaining(~inside).of(free), wanted), listed)
+    deciding = rows.of(free & inside)
+    if wanted.kind == "risk" and wanted.classes is not None:
+        return Decision(_each_class(deciding, wanted, wanted.classes, reference), listed)
+    return Decision(_PLANNERS[wanted.kind](deciding, wanted, reference).promise(wanted.target), listed)
 
 
 def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu | None:
     """The menu by the first score; None where the answers are too few, or all alike."""
     wanted = replace(wanted, kind=None, score=next(iter(rows.scores)))
     with suppress(CalibrationError):
-        if rows.text is not None:
-            return texts_planner(rows, wanted, reference).menu(rows.finished, "texts")
-        planner = rows_planner(rows, wanted, reference)
-        return replace(planner.menu(), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
+        return (rows_planner if rows.text is None else texts_planner)(rows, wanted, reference).menu()
     return None
-
-
-def risk_curve(scores: Floats, wrong: Marks, confidence: float) -> RiskCurve:
-    """The observed risk at coverages from 1/40 to 1, with the exact interval of each point; tied rows come together.
-
-    Given the (k+1)-th highest score, the k rows above it are a sample of all rows above it, so the interval is exact.
-    """
-    ranked = np.sort(scores)[::-1]
-    errors = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
-    wanted = np.ceil(np.arange(1, _CURVE_POINTS + 1) * len(scores) / _CURVE_POINTS).astype(np.int64)
-    counts = np.unique(np.searchsorted(-ranked, -ranked[wanted - 1], side="right"))
-    k = errors[counts - 1]
-    points = (np.nextafter(ranked[counts - 1], -np.inf), counts / len(scores), k / counts)
-    return RiskCurve(*(tuple(values.tolist()) for values in (*points, *clopper_pearson(k, counts, confidence))))
 
 
 def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
@@ -240,7 +224,7 @@ def _planning(
     return rows.of(~aside), rows.of(aside)
 
 
-def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+def _target_coverage(rows: Labelled, wanted: Wanted) -> Rule:
     """The highest threshold at which a new row is answered with probability `target` or more.
 
     A new row's score is at least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So
@@ -253,18 +237,12 @@ def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None)
     return rule_at(threshold, scores, wrong, wanted, wanted.target)
 
 
-def _target_risk(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
-    """The threshold at which P(wrong | answered) is at most `target` with the stated confidence, or none.
+def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> RowsPlanner:
+    """For the threshold at which P(wrong | answered) is at most the target with the stated confidence.
 
     All thresholds share one level (proof: docs/reference/decision.md): a false promise requires rejecting the first
     true hypothesis, and no data decide which one that is. So the starts must not come from the rows that decide.
     """
-    if wanted.classes is not None:
-        return _each_class(rows, wanted, wanted.classes, reference)
-    return rows_planner(rows, wanted, reference).promise(wanted.target)
-
-
-def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> RowsPlanner:
     _checked(rows, wanted)
     deciding, planning = _planning(rows, wanted, reference)
     scores, others = (part.scores[wanted.score] for part in (deciding, planning))
@@ -326,17 +304,13 @@ def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, refer
     return KindPromise(name=name, asked=asked, threshold=threshold, promised=False, reason=reason, **counts)
 
 
-def _target_wrong(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
-    """The lowest threshold at which the risk is at most `target` with the stated confidence, or none.
+def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> TextsPlanner:
+    """For the lowest threshold at which the risk is at most the target with the stated confidence.
 
     With N answers reported for a text and W of them wrong, the risk is E[W]/E[N] for the kind "precision", and E[W] for
-    "per-text". Texts without answers count.
+    "per-text". Texts without answers count. Without a reference the texts set aside are labelled, so that their labels
+    help to plan.
     """
-    return rows.finished(texts_planner(rows, wanted, reference).promise(wanted.target))
-
-
-def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> TextsPlanner:
-    """Without a reference the texts set aside are labelled, so that their labels help to plan."""
     sample, others = (part.ranked(wanted.score) for part in _planning(rows, wanted, reference, PILOT_TEXTS))
     if reference is None:
         others = replace(others, chances=learned_chances(others.scores, others.errors))
@@ -345,11 +319,11 @@ def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = N
             f"{len(sample.scores)} labelled answers of {sample.texts} texts, and {len(others.scores)} to plan with; "
             "give labelled texts that the model was not trained on, with at least one answer of each."
         )
-    return TextsPlanner(wanted, sample, others, wanted.most or most_answers(others))
+    return TextsPlanner(wanted, sample, others, wanted.most or most_answers(others), rows.finished)
 
 
-def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
-    """The lowest threshold on a score of texts at which answered texts miss at most `target` of their gold answers.
+def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> RecallPlanner:
+    """For the lowest threshold on a score of texts at which answered texts miss at most `target` of their gold answers.
 
     Texts without answers have nothing to find, so the plan counts a text by its answers. A text may have so many gold
     answers as 99 % of the planning texts have answers.
@@ -368,14 +342,19 @@ def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
             f"{len(scores)} labelled texts have {int(gold.sum())} gold answers; give texts that have some."
         )
     most = wanted.most or max(1, int(np.quantile(counts, 0.99)))
-    return RecallPlanner(wanted, scores, missed, gold, others, most).promise(wanted.target)
+    return RecallPlanner(wanted, scores, missed, gold, others, most)
 
 
-_TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {
-    "threshold": lambda rows, wanted, _: rule_at(wanted.target, *_checked(rows, wanted), wanted, None),
+_OF_ALL: dict[RuleKind, Callable[[Labelled, Wanted], Rule]] = {
+    "threshold": lambda rows, wanted: rule_at(wanted.target, *_checked(rows, wanted), wanted, None),
     "coverage": _target_coverage,
-    "risk": _target_risk,
-    "precision": _target_wrong,
-    "per-text": _target_wrong,
-    "recall": _target_recall,
 }
+"""Rules about all texts, those abstained on too."""
+
+_PLANNERS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Planner]] = {
+    "risk": rows_planner,
+    "precision": texts_planner,
+    "per-text": texts_planner,
+    "recall": recall_planner,
+}
+"""Promises."""

@@ -270,9 +270,8 @@ class Scope:
             needed = math.ceil(1.0 / self.false_alarm) - 1
             alarms = f"no text can be flagged at {self.false_alarm:.3g} false alarms, which takes {needed:,} rows"
         if self.reference_rows:
-            if self.by_class:
-                return f"Scope by {self.reference_rows:,} reference texts, {alarms}."
-            return f"Scope by {self.reference_rows:,} reference texts, few for each class; {alarms}."
+            few = "" if self.by_class else " few for each class;"
+            return f"Scope by {self.reference_rows:,} reference texts,{few} {alarms}."
         if self.gaussians is None:
             return f"Scope by the logits alone, for want of representations; {alarms}."
         return (

@@ -100,14 +100,14 @@ class Planner(ABC):
         """The lowest of the usual risks above the target that these texts promise."""
         return next((risk for risk in RISKS + HIGHER_RISKS if risk > target and self.searched(risk).promised), None)
 
-    def menu(self, finished: Callable[[Rule], Rule] = lambda rule: rule, unit: str = "rows") -> Menu:
-        """What the labelled texts promise for each of `RISKS`, where `finished` makes the last change to a rule."""
+    def menu(self) -> Menu:
+        """What the labelled texts promise for each of `RISKS`."""
         rules = [self.searched(target) for target in RISKS]
         lines = tuple(
-            RiskLine(target=target, rule=finished(rule), texts_needed=None)
+            RiskLine(target=target, rule=rule, texts_needed=None)
             if rule.promised
             else RiskLine(target=target, rule=None, texts_needed=self.needed(target))
             for target, rule in zip(RISKS, rules, strict=True)
         )
         wanted, texts = self.wanted, rules[0].texts
-        return Menu(score=wanted.score, confidence=wanted.confidence, texts=texts, lines=lines, unit=unit)
+        return Menu(score=wanted.score, confidence=wanted.confidence, texts=texts, lines=lines)

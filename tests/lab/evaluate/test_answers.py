@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel, pipeline
 
+from by_hand import slow_ece
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
@@ -112,13 +113,6 @@ def of_labels(
     contenders = parse_contenders("base,analytic+answers", several=True)
     plan = Plan(contenders, SetChoice(task), target=0.2, resampling=HOW)
     return evaluated(labeler, plan, path.parent / "store"), GoldRows.of(load(task, "test"), labeler.class_names)
-
-
-def slow_ece(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The mean over 15 bins of |confidence - accuracy|, weighted by their answers."""
-    places = np.clip(np.ceil(confidence * 15).astype(int) - 1, 0, 14)
-    gaps = [abs(confidence[places == b].sum() - right[places == b].sum()) for b in range(15)]
-    return float(sum(gaps) / len(confidence))
 
 
 def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from by_hand import slow_aurc
 from uatlite.lab.evaluate import predict
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import GivenModels
@@ -52,12 +53,6 @@ def read(checkpoint: Checkpoint, texts: list[str]) -> tuple[np.ndarray, np.ndarr
         logits.append(output.logits[0].numpy())
         representations.append(torch.cat([after[0, 0], before[0].mean(dim=0)]).numpy())
     return np.array(logits, dtype=float), np.array(representations, dtype=float)
-
-
-def slow_aurc(trust: np.ndarray, wrong: np.ndarray) -> float:
-    """The mean over k of the error rate among the k most trusted rows; no two are trusted alike."""
-    ranked = wrong[np.argsort(-trust)]
-    return float(np.mean([ranked[: k + 1].mean() for k in range(len(ranked))]))
 
 
 def texts_of(data: Dataset, *, outside: bool) -> list[str]:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
 
+from by_hand import slow_ece
 from uatlite.errors import DataError, ModelError
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.declaration import NAMES
@@ -106,15 +107,8 @@ def logits_of(checkpoint: Checkpoint, dataset: Dataset, config: UATConfig) -> tu
     return torch.cat(logits, dim=1).numpy(), uncertainty
 
 
-def slow_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Fifteen right-closed bins, row by row."""
-    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    total = 0.0
-    for k in range(15):
-        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
-        if inside.any():
-            total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
-    return total
+def ece_of(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return slow_ece(probabilities.max(axis=1), probabilities.argmax(axis=1) == labels)
 
 
 def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Settings, recorder: Any) -> None:
@@ -124,7 +118,7 @@ def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Setti
         found = []
         for seed in (0, 1):
             logits, _ = logits_of(plain_model(whole, "mnli", seed), dataset, UATConfig(seed=seed))
-            found.append(slow_ece(predict(logits).probabilities, np.array(dataset.gold)))
+            found.append(ece_of(predict(logits).probabilities, np.array(dataset.gold)))
         measured = table.grids[0].cells["uat", column].measurement
         assert measured is not None
         assert measured.values == pytest.approx(found, abs=1e-5)
@@ -134,7 +128,7 @@ def test_sensitivity_at_three_passes_is_a_run_of_three(whole: Any, settings: Set
     dataset = load("squad2", "test", settings.data_dir, limit=settings.limit)
     config = UATConfig(samples=3, penalty=1.0)
     logits, _ = logits_of(plain_model(whole, "squad2"), dataset, config)
-    found = slow_ece(predict(logits).probabilities, np.array(dataset.gold))
+    found = ece_of(predict(logits).probabilities, np.array(dataset.gold))
     cell = whole.table("sensitivity").grids[2].cells["3", "ece"]
     assert cell.measurement.mean == pytest.approx(found, abs=1e-5)
 
