@@ -3,8 +3,8 @@
 import gzip
 import json
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,62 +36,47 @@ def _sentence(rng: random.Random, said: int) -> str:
     return " ".join(words)
 
 
-def _rows(count: int, labels: tuple[str, ...], make: Callable[[random.Random, int], Row], seed: int) -> Iterator[Row]:
-    rng = random.Random(seed)
-    for place in range(count):
-        said = place % len(labels)
-        yield {"id": f"{seed}-{place}", "label": labels[said], **make(rng, said)}
-
-
-def _text(rng: random.Random, said: int) -> Row:
-    return {"text": _sentence(rng, said)}
-
-
-def _intent(rng: random.Random, said: int) -> Row:
-    return {"text": _sentence(rng, said) if said < 3 else " ".join(rng.choices(("patient", "bank", "true"), k=4))}
-
-
-def _pair(rng: random.Random, said: int) -> Row:
-    return {"text_a": _sentence(rng, said), "text_b": _sentence(rng, said)}
-
-
-def _heuristic(rng: random.Random, said: int) -> Row:
-    return {**_pair(rng, said), "heuristic": rng.choice(HEURISTICS)}
-
-
-def _question(rng: random.Random, said: int) -> Row:
-    return {"question": _sentence(rng, said), "context": _sentence(rng, said), "title": f"t{rng.randrange(12)}"}
-
-
-def _choice(rng: random.Random, said: int) -> Row:
-    options = {letter: _sentence(rng, int(place == said)) for place, letter in enumerate("ABCD")}
-    return {"question": _sentence(rng, 0), "options": options}
-
-
+FORMS: dict[str, Callable[[random.Random, int], Row]] = {
+    "text": lambda rng, said: {"text": _sentence(rng, said)},
+    "intent": lambda rng, said: {
+        "text": _sentence(rng, said) if said < 3 else " ".join(rng.choices(("patient", "bank", "true"), k=4))
+    },
+    "pair": lambda rng, said: {"text_a": _sentence(rng, said), "text_b": _sentence(rng, said)},
+    "heuristic": lambda rng, said: {**FORMS["pair"](rng, said), "heuristic": rng.choice(HEURISTICS)},
+    "question": lambda rng, said: {
+        "question": _sentence(rng, said), "context": _sentence(rng, said), "title": f"t{rng.randrange(12)}",
+    },
+    "choice": lambda rng, said: {
+        "options": {letter: _sentence(rng, int(i == said)) for i, letter in enumerate("ABCD")},
+        "question": _sentence(rng, 0),
+    },
+}  # fmt: skip
+"""form -> how a row with this label is made"""
 INTENTS = (*find_task("clinc150").labels[:3], "oos")
-
-# file -> its labels, and how a row is made; squad2 and medqa have no training rows, as in many copies of them
-FILES: dict[str, tuple[tuple[str, ...], Callable[[random.Random, int], Row]]] = {
-    **dict.fromkeys(("sst2/train", "sst2/dev", "imdb/test"), (("negative", "positive"), _text)),
-    **dict.fromkeys(("mnli/train", "mnli/dev_matched", "mnli/dev_mismatched", "anli/test", "snli/test"), (NLI, _pair)),
-    "hans/test": (("entailment", "non-entailment"), _heuristic),
-    "squad2/dev": (("answerable", "unanswerable"), _question),
-    **dict.fromkeys(("medqa/dev", "medqa/test"), (("A", "B", "C", "D"), _choice)),
-    **dict.fromkeys(("clinc150/train", "clinc150/dev", "clinc150/test"), (INTENTS, _intent)),
-    **dict.fromkeys(("pubmedqa/train", "pubmedqa/test"), (("yes", "no", "maybe"), _question)),
+FILES: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(("sst2/train", "sst2/dev", "imdb/test"), (("negative", "positive"), "text")),
+    **dict.fromkeys(("mnli/train", "mnli/dev_matched", "mnli/dev_mismatched", "anli/test", "snli/test"), (NLI, "pair")),
+    "hans/test": (("entailment", "non-entailment"), "heuristic"),
+    "squad2/dev": (("answerable", "unanswerable"), "question"),
+    **dict.fromkeys(("medqa/dev", "medqa/test"), (("A", "B", "C", "D"), "choice")),
+    **dict.fromkeys(("clinc150/train", "clinc150/dev", "clinc150/test"), (INTENTS, "intent")),
+    **dict.fromkeys(("pubmedqa/train", "pubmedqa/test"), (("yes", "no", "maybe"), "question")),
 }
+"""file -> its labels and the form of its rows; squad2 and medqa have no training rows, as in many copies of them"""
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """120 rows of every file, and more of the one that has to serve for training too."""
     directory = tmp_path_factory.mktemp("data")
-    for seed, (name, (labels, row_of)) in enumerate(FILES.items()):
-        path = directory / f"{name}.jsonl.gz"
+    for seed, (name, (labels, form)) in enumerate(FILES.items()):
+        path, rng = directory / f"{name}.jsonl.gz", random.Random(seed)
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path, "wt", encoding="utf-8") as file:
-            count = 200 if name == "squad2/dev" else 120
-            file.writelines(json.dumps(row) + "\n" for row in _rows(count, labels, row_of, seed))
+            for i in range(200 if name == "squad2/dev" else 120):
+                said = i % len(labels)
+                row = {"id": f"{seed}-{i}", "label": labels[said], **FORMS[form](rng, said)}
+                file.write(json.dumps(row) + "\n")
     return directory
 
 
@@ -119,15 +104,15 @@ def settings(backbone: Path, data_dir: Path) -> Settings:
     )
 
 
+@dataclass
 class ProgressRecorder:
     """A progress display that keeps what it shows."""
 
-    def __init__(self) -> None:
-        self.work = 0.0
-        self.done = 0.0
-        self.parts: list[str] = []
-        self.steps: list[str] = []
-        self.said: list[str] = []
+    work: float = 0.0
+    done: float = 0.0
+    parts: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
         self.said.append(line)

@@ -98,7 +98,7 @@ class ReproductionSettings:
         name = recipe or ("paper" if limit is None else "few-rows")
         train_limit = train_limit or (None if limit is None else TRAINING_ROWS * limit)
         changes: dict[str, Any] = {} if precision is None else {"precision": precision}
-        by_task = {task: replace(recipe_for(name, task), **changes) for task in CHANGES.get(name, {})}
+        by_task = {task: replace(recipe_for(name, task), **changes) for task in CHANGES.get(name, ())}
         usual = replace(recipe_for(name), **changes)
         return cls(limit=limit, train_limit=train_limit, recipe=usual, by_task=by_task, **others)
 

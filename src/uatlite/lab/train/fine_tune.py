@@ -133,14 +133,11 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return torch.utils.data.SequentialSampler(eval_dataset)
 
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
-        result = super().compute_loss(model, inputs, return_outputs=return_outputs, **options)
+    def compute_loss(self, model: Any, *arguments: Any, **options: Any) -> Any:
+        loss = super().compute_loss(model, *arguments, **options)
         if not model.training:
-            return result
-        penalty = self._training.penalty(self._plain(model), len(self.train_dataset))
-        if penalty is None:
-            return result
-        return (result[0] + penalty, result[1]) if return_outputs else result + penalty
+            return loss  # with the outputs, where they are asked for
+        return loss + self._training.penalty(self._plain(model), len(self.train_dataset))
 
     def create_optimizer(self, model: Any = None) -> Any:
         if self.optimizer is None:

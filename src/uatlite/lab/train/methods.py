@@ -353,7 +353,7 @@ class VariationalTraining(MethodTraining):
         posterior = VariationalLinear.around(layer, prior_scale=self.prior_scale, initial_scale=self.initial_scale)
         model.set_submodule(name, posterior)
 
-    def penalty(self, model: PreTrainedModel, rows: int) -> Tensor | None:
+    def penalty(self, model: PreTrainedModel, rows: int) -> Tensor:
         return _find(model, VariationalLinear)[1].kl() / rows
 
     def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
