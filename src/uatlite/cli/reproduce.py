@@ -75,7 +75,7 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.paper.declaration import NAMES
-        from uatlite.lab.paper.write import write_reproduction
+        from uatlite.lab.paper.write import PAGE, write_reproduction
 
     with shared.resumable(console, f"What is done is kept in {output}"), ExitStack() as stack:
         if cluster is not None:
@@ -84,17 +84,16 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
             stack.enter_context(connected(cluster))  # once, not for every model
         bar = stack.enter_context(ReproductionBar(console))
         tables = list(NAMES) if ALL in names else names
-        report = write_reproduction(tables, output, settings, bar, cluster)
+        done = write_reproduction(tables, output, settings, bar, cluster)
     empty: dict[str, list[str]] = {}
-    for reproduction in report.tables:
+    for reproduction in done:
         state = "skipped" if reproduction.skipped else "in part"
         for reason in reproduction.reasons:
             empty.setdefault(f"{state}, {reason}", []).append(reproduction.declaration.name)
     for reason, tables in empty.items():
         console.print(f"{', '.join(tables)}: {reason}")
-    many = len(report.tables)
-    console.print(f"Wrote {many} table{'' if many == 1 else 's'} and {report.page}")
-    return not any(reproduction.reasons for reproduction in report.tables)
+    console.print(f"Wrote {len(done)} table{'' if len(done) == 1 else 's'} and {output / PAGE}")
+    return not any(reproduction.reasons for reproduction in done)
 
 
 def _listing(data_dir: Path | None) -> Table:

@@ -15,7 +15,7 @@ from uatlite.lab.evaluate.cells import Cell
 from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.source import ReproductionSettings as Settings
-from uatlite.lab.paper.write import PaperReport, write_reproduction
+from uatlite.lab.paper.write import write_reproduction
 from uatlite.lab.train.recipe import Recipe
 from uatlite.text.schema import find_task
 
@@ -141,12 +141,12 @@ def recorder() -> type[ProgressRecorder]:
 class Whole:
     """`reproduce all`, made once for all tests."""
 
-    report: PaperReport
+    tables: list[Reproduction]
     display: ProgressRecorder
     directory: Path
 
     def table(self, name: str) -> Reproduction:
-        return next(table for table in self.report.tables if table.declaration.name == name)
+        return next(table for table in self.tables if table.declaration.name == name)
 
     def cell(self, name: str, panel: int, row: str, column: str) -> Cell:
         return self.table(name).grids[panel].cells[row, column]

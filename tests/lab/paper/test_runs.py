@@ -12,7 +12,7 @@ import pytest
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import cells as module
 from uatlite.lab.paper.source import ReproductionSettings as Settings
-from uatlite.lab.paper.write import write_reproduction
+from uatlite.lab.paper.write import PAGE, write_reproduction
 
 TABLE = ["main"]
 
@@ -24,7 +24,7 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
     monkeypatch.setattr(module, "MARGIN", -1.0 if learned else 2.0)
     display = recorder()
     chosen = replace(settings, learned_only=True)
-    (table,) = write_reproduction(TABLE, tmp_path, chosen, display).tables
+    (table,) = write_reproduction(TABLE, tmp_path, chosen, display)
     trained = {path.name.split("-")[1] for path in (tmp_path / "models").iterdir()}
     assert trained == ({"base", "ensemble", "sngp", "vi"} if learned else {"base"})
     plain = len(list((tmp_path / "models").glob("sst2-base-*")))
@@ -46,7 +46,7 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
 
 def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_path: Path, recorder: Any) -> None:
     chosen = replace(settings, tasks=("sst2",))
-    (table,) = write_reproduction(["gates"], tmp_path, chosen, recorder()).tables
+    (table,) = write_reproduction(["gates"], tmp_path, chosen, recorder())
     assert {path.name.split("-")[0] for path in (tmp_path / "models").iterdir()} == {"sst2"}
     (reason,) = {reason for reason in table.reasons if reason.startswith("models of mnli")}
     assert reason == "models of mnli are left out: only those of sst2 are asked for (--tasks)"
@@ -56,25 +56,24 @@ def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_
 
 
 def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, recorder: Any) -> None:
-    report = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), recorder())
-    squad, mnli = report.tables[0].grids
+    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), recorder())
+    squad, mnli = table.grids
     assert (squad.filled, mnli.filled) == (0, len(mnli.cells))
     with (tmp_path / "figures" / "penalty-forms.csv").open(encoding="utf-8") as file:
         drawn = {(one["row"], one["column"]): float(one["mean"]) for one in csv.DictReader(file)}
     measured = mnli.cells["linear", "nll"].measurement
     assert measured is not None
     assert drawn["Linear", "NLL ↓"] == measured.mean
-    assert ": On MNLI, not in the paper" in report.page.read_text(encoding="utf-8")
+    assert ": On MNLI, not in the paper" in (tmp_path / PAGE).read_text(encoding="utf-8")
 
 
 def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(
     settings: Settings, tmp_path: Path, recorder: Any
 ) -> None:
-    report = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), recorder())
-    (table,) = report.tables
+    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), recorder())
     assert [grid.blank for grid in table.grids] == [False, True]
-    texts = [report.page.read_text(encoding="utf-8"), (tmp_path / "tables" / "penalty-forms.md").read_text("utf-8")]
-    for text in texts:
+    for name in (PAGE, "tables/penalty-forms.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
         assert "The three forms yield similar performance" in text
         assert "On MNLI, not in the paper" not in text
         assert "We ask" not in text

@@ -19,7 +19,7 @@ from uatlite.errors import DataError, ModelError
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.source import ReproductionSettings as Settings
-from uatlite.lab.paper.write import write_reproduction
+from uatlite.lab.paper.write import PAGE, write_reproduction
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
 from uatlite.passes.config import UATConfig
@@ -32,10 +32,10 @@ from uatlite.values import Dataset
 
 
 def test_every_table_is_filled_and_written(whole: Any) -> None:
-    assert [table.declaration.name for table in whole.report.tables] == list(NAMES)
-    page = whole.report.page.read_text(encoding="utf-8")
+    assert [table.declaration.name for table in whole.tables] == list(NAMES)
+    page = (whole.directory / PAGE).read_text(encoding="utf-8")
     assert "<small>published 0.965" in page
-    for table in whole.report.tables:
+    for table in whole.tables:
         name = table.declaration.name
         few = ["21 rows are too few to know what is in scope; calibrate on 50 rows or more."]
         assert table.reasons == (few if name == "clinc" else []), name
@@ -112,7 +112,7 @@ def ece_of(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Settings, recorder: Any) -> None:
-    table = write_reproduction(["shift"], whole.directory, replace(settings, seeds=2), recorder()).tables[0]
+    table = write_reproduction(["shift"], whole.directory, replace(settings, seeds=2), recorder())[0]
     for column, task in (("id-ece", "mnli"), ("ood-ece", "mnli-mismatched")):
         dataset = load(task, "test", settings.data_dir, limit=settings.limit)
         found = []
@@ -198,10 +198,8 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / name).symlink_to(data_dir / name)
     display = recorder()
-    report = write_reproduction(
-        ["selective-ood", "hans"], whole.directory, replace(settings, data_dir=tmp_path / "data"), display
-    )
-    ood, hans = report.tables
+    changed = replace(settings, data_dir=tmp_path / "data")
+    ood, hans = write_reproduction(["selective-ood", "hans"], whole.directory, changed, display)
     (line,) = [line for line in display.said if line.startswith("missing:")]  # before anything is trained
     assert re.match(r"missing: \d+ cells of selective-ood, 45 cells of hans: needs hans: hans/test is not in", line)
     assert [line for line in display.said if line.startswith("sst2: trained on 32 rows of sst2/train.jsonl.gz")]
@@ -210,7 +208,7 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
     assert not ood.skipped
     assert ood.grids[0].filled == 0
     assert ood.grids[1].filled
-    assert "<li>missing: needs hans" in report.page.read_text(encoding="utf-8")
+    assert "<li>missing: needs hans" in (whole.directory / PAGE).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +240,6 @@ def test_numbers_of_others_are_not_called_the_papers(whole: Any) -> None:
 
 
 def test_cost_is_timed_without_predictions(settings: Settings, tmp_path: Path, recorder: Any) -> None:
-    (table,) = write_reproduction(["latency"], tmp_path, settings, recorder()).tables
+    (table,) = write_reproduction(["latency"], tmp_path, settings, recorder())
     assert table.grids[0].filled == len(table.grids[0].cells)
     assert not (tmp_path / "store").exists()

@@ -1,4 +1,4 @@
-"""Fine-tuning: it learns, it can be repeated and resumed to the bit, and it leaves the process as it was."""
+"""Fine-tuning: it learns, it can be repeated and resumed to the bit, and it leaves the process as it was; recipes."""
 
 import json
 import os
@@ -13,17 +13,33 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import BertForSequenceClassification, BertForTokenClassification, BertTokenizer
 from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
-from uatlite.lab.train.fine_tune import Advance, fine_tune, with_new_head
-from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, TrainingJob, finished
+from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
+from uatlite.lab.train.fine_tune import Advance, fine_tune, start_at_base_rates, train_method, with_new_head
+from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
+from uatlite.lab.train.recipe import (
+    CHANGES,
+    CHECKPOINTS,
+    DEMO,
+    RECIPES,
+    RECORD,
+    Recipe,
+    TrainingJob,
+    finished,
+    recipe_for,
+)
 from uatlite.model.load import load_checkpoint
-from uatlite.values import Choices, Dataset, Example
+from uatlite.text.gold import tags_of_spans
+from uatlite.text.schema import catalogue
+from uatlite.values import Choices, Dataset, Example, Span, Words
 
 Stop = Callable[[int], Advance]
 Same = Callable[[Path, Path], bool]
 QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
+LONG = replace(QUICK, learning_rate=5e-3, epochs=10, group_by_length=True)
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -32,17 +48,22 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def whole(backbone: Path, train: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def job(backbone: Path, train: Dataset) -> TrainingJob:
+    return TrainingJob(backbone, train, recipe=QUICK, seed=3)
+
+
+@pytest.fixture(scope="module")
+def whole(job: TrainingJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that nothing interrupted."""
     directory = tmp_path_factory.mktemp("whole")
-    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=3), directory)
+    fine_tune(job, directory)
     return directory
 
 
 def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
-    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+    job: TrainingJob, validation: Dataset, tmp_path: Path
 ) -> None:
-    trained = fine_tune(TrainingJob(backbone, train, validation=validation, recipe=replace(QUICK, epochs=10)), tmp_path)
+    trained = fine_tune(replace(job, validation=validation, recipe=replace(QUICK, epochs=10)), tmp_path)
     checkpoint = load_checkpoint(tmp_path, kind="one", device="cpu")
     assert checkpoint.id2label == {0: "negative", 1: "positive"}
     encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
@@ -53,27 +74,23 @@ def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
     assert trained.validation_nll == pytest.approx(float(nll), rel=1e-4)
 
 
-def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path, train: Dataset) -> None:
+def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path, job: TrainingJob) -> None:
     assert not [path for path in whole.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert not (whole / CHECKPOINTS).exists()
     record = json.loads((whole / RECORD).read_text())
-    assert record["steps"] == QUICK.steps(len(train)) == 12
+    assert record["steps"] == QUICK.steps(len(job.train)) == 12
     assert record["source"] == "48 toy rows"
-    assert finished(whole, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is not None
-    assert finished(whole, TrainingJob(backbone, train, recipe=QUICK, seed=4).run()) is None
-    assert finished(backbone, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is None
+    assert finished(whole, job.run()) is not None
+    assert finished(whole, replace(job, seed=4).run()) is None
+    assert finished(backbone, job.run()) is None
 
 
-def test_a_record_from_before_a_setting_existed_has_its_default(
-    whole: Path, backbone: Path, train: Dataset, tmp_path: Path
-) -> None:
+def test_a_record_from_before_a_setting_existed_has_its_default(whole: Path, job: TrainingJob, tmp_path: Path) -> None:
     record = json.loads((whole / RECORD).read_text())
     del record["run"]["recipe"]["precision"]
     (tmp_path / RECORD).write_text(json.dumps(record))
-    assert finished(tmp_path, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is not None
-    assert (
-        finished(tmp_path, TrainingJob(backbone, train, recipe=replace(QUICK, precision="bf16"), seed=3).run()) is None
-    )
+    assert finished(tmp_path, job.run()) is not None
+    assert finished(tmp_path, replace(job, recipe=replace(QUICK, precision="bf16")).run()) is None
 
 
 BF16 = """
@@ -115,90 +132,229 @@ def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
     assert {one.dtype for one in weights(tmp_path).values()} == {torch.float32}
 
 
-def test_the_seed_decides_the_weights(
-    whole: Path, backbone: Path, train: Dataset, tmp_path: Path, same_weights: Same
-) -> None:
-    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=3), tmp_path / "again")
-    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=4), tmp_path / "other")
+def test_the_seed_decides_the_weights(whole: Path, job: TrainingJob, tmp_path: Path, same_weights: Same) -> None:
+    fine_tune(job, tmp_path / "again")
+    fine_tune(replace(job, seed=4), tmp_path / "other")
     assert same_weights(tmp_path / "again", whole)
     assert not same_weights(tmp_path / "other", whole)
 
 
-def test_another_run_is_not_resumed(backbone: Path, train: Dataset, tmp_path: Path, stop_after: Stop) -> None:
+def test_another_run_is_not_resumed(job: TrainingJob, tmp_path: Path, stop_after: Stop) -> None:
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, advance=stop_after(1))
+        fine_tune(job, tmp_path, advance=stop_after(1))
     with pytest.raises(ConfigurationError, match="holds a run with another seed; resume with the settings"):
-        fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=1), tmp_path, resume=True)
+        fine_tune(replace(job, seed=1), tmp_path, resume=True)
 
 
 def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
-    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path, same_weights: Same
+    job: TrainingJob, validation: Dataset, tmp_path: Path, same_weights: Same
 ) -> None:
     # With every validation label turned round, whatever is learned makes the NLL worse: the first epoch is the best.
     wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
     recipe = replace(QUICK, epochs=6, patience=2)
-    epoch = recipe.steps(len(train)) // recipe.epochs
+    epoch = recipe.steps(len(job.train)) // recipe.epochs
     trained = {}
     for patience in (1, 2):
-        job = TrainingJob(backbone, train, validation=wrong, recipe=replace(recipe, patience=patience))
-        trained[patience] = fine_tune(job, tmp_path / str(patience))
+        hasty = replace(job, validation=wrong, recipe=replace(recipe, patience=patience))
+        trained[patience] = fine_tune(hasty, tmp_path / str(patience))
         assert trained[patience].steps == (1 + patience) * epoch
     assert same_weights(tmp_path / "1", tmp_path / "2")
     assert trained[1].validation_nll == trained[2].validation_nll
     with pytest.raises(ConfigurationError, match="patience=2 needs validation rows"):
-        fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path)
+        fine_tune(replace(job, recipe=recipe), tmp_path)
 
 
-def test_the_process_is_as_before_also_after_an_error(
-    backbone: Path, train: Dataset, tmp_path: Path, stop_after: Stop
-) -> None:
+def test_the_process_is_as_before_also_after_an_error(job: TrainingJob, tmp_path: Path, stop_after: Stop) -> None:
     def state() -> tuple[object, ...]:
         numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
         return random.getstate(), numpy, torch.get_rng_state().tolist(), logging.get_verbosity()
 
     before = state()
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, advance=stop_after(1))
+        fine_tune(job, tmp_path, advance=stop_after(1))
     assert state() == before
-    with_new_head(backbone, ("a", "b", "c"))
+    with_new_head(job.backbone, ("a", "b", "c"))
     assert state() == before
     assert logging.is_progress_bar_enabled()
 
 
 def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
-    backbone: Path, train: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match=r"^2 processes were started.*--num_processes 1 -m uatlite train"):
-        fine_tune(TrainingJob(backbone, train), tmp_path / "out")
+        fine_tune(job, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_out_of_scope_label_gets_no_column(backbone: Path, tmp_path: Path) -> None:
-    examples = [Example(str(i), "a good b", i % 3) for i in range(6)]
-    dataset = Dataset("toy", "train", ("oos", "negative", "positive"), tuple(examples), "toy", out_of_scope=0)
-    trained = fine_tune(TrainingJob(backbone, dataset, recipe=Recipe(batch_size=4, epochs=1)), tmp_path)
-    assert trained.rows == 4
+def test_an_out_of_scope_label_gets_no_column(job: TrainingJob, tmp_path: Path) -> None:
+    examples = tuple(Example(str(i), "a good b", i % 3) for i in range(6))
+    dataset = Dataset("toy", "train", ("oos", "negative", "positive"), examples, "toy", out_of_scope=0)
+    assert fine_tune(replace(job, train=dataset), tmp_path).rows == 4
     assert load_checkpoint(tmp_path, device="cpu").id2label == {0: "negative", 1: "positive"}
 
 
-def test_multiple_choice_gets_a_model_for_it(backbone: Path, tmp_path: Path) -> None:
-    examples = [Example(str(i), Choices("a b", ("good", "bad c", "d")), i % 3) for i in range(6)]
-    dataset = Dataset("toy", "train", ("A", "B", "C"), tuple(examples), "toy")
-    fine_tune(TrainingJob(backbone, dataset, recipe=Recipe(batch_size=4, epochs=1)), tmp_path)
+def test_multiple_choice_gets_a_model_for_it(job: TrainingJob, tmp_path: Path) -> None:
+    examples = tuple(Example(str(i), Choices("a b", ("good", "bad c", "d")), i % 3) for i in range(6))
+    fine_tune(replace(job, train=Dataset("toy", "train", ("A", "B", "C"), examples, "toy")), tmp_path)
     assert type(load_checkpoint(tmp_path, device="cpu").model).__name__ == "BertForMultipleChoice"
 
 
-def test_rows_without_labels_and_backbones_that_are_none_are_named(
-    backbone: Path, train: Dataset, tmp_path: Path
-) -> None:
-    unlabelled = Dataset("toy", "train", ("a", "b"), (Example("x7", "a"),), "toy")
-    with pytest.raises(DataError, match="row x7 has no label"):
-        fine_tune(TrainingJob(backbone, unlabelled), tmp_path / "a")
+def test_rows_without_gold_are_named(job: TrainingJob, tagged: Dataset, labelled: Dataset, tmp_path: Path) -> None:
+    for rows in (job.train, tagged, labelled):
+        bare = replace(rows.examples[3], id="3", label=None, entities=None, labels=None)
+        missing = replace(rows, examples=(*rows.examples[:3], bare))
+        with pytest.raises(DataError, match="toy/train: row 3 has no label; training needs them all"):
+            fine_tune(replace(job, train=missing), tmp_path)
+
+
+def test_backbones_that_are_none_are_named(job: TrainingJob, tmp_path: Path) -> None:
+    empty = replace(job, backbone=tmp_path / "empty")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json, so it is not a saved model"):
-        fine_tune(TrainingJob(tmp_path / "empty", train), tmp_path / "b")
+        fine_tune(empty, tmp_path / "b")
     (tmp_path / "empty" / "config.json").write_text("{}")
     (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(ModelError, match=r"cannot be fine-tuned: .* Give 'minilm'"):
-        fine_tune(TrainingJob(tmp_path / "empty", train), tmp_path / "b")
+        fine_tune(empty, tmp_path / "b")
+
+
+# ── entities, and several labels a text ──
+
+
+def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Path, tiny: object) -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "love", "##lace", "@", "in", "."]
+    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    model = tiny("bert")  # type: ignore[operator]
+    examples = (
+        Example("0", Words(("@ada", "lovelace", "in", "ada", "love.")), entities=(Span(0, 13, "P"), Span(17, 20, "L"))),
+        Example("1", "in lovelace", entities=(Span(7, 11, "P"),)),  # an entity that begins inside a word
+    )
+    data = Dataset("toy", "train", ("P", "L"), examples, "here")
+    rows = training_rows(data, model, tokenizer, None)
+    none, out, begin, inside, other = NO_TAG, 0, 1, 2, 3
+    # [CLS] @ ada love ##lace in ada love . [SEP]
+    assert rows.labels[0] == [none, begin, inside, inside, none, out, other, out, out, none]
+    assert rows.labels[1] == [none, out, begin, none, none]
+    batch = collate([(rows, 0), (rows, 1)])
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert batch["labels"][1].tolist() == rows.labels[1] + [none] * 5
+    tokenizer.padding_side = "left"  # makes no difference
+    assert collate([(rows, 0), (rows, 1)])["labels"].equal(batch["labels"])
+    cut = training_rows(data, model, tokenizer, 8)
+    assert cut.labels[0] == [none, begin, inside, inside, none, out, other, none]
+
+
+def test_entities_are_learned(job: TrainingJob, tagged: Dataset, tmp_path: Path) -> None:
+    record = fine_tune(replace(job, train=tagged, validation=tagged, recipe=LONG), tmp_path)
+    assert record.rows == 48
+    checkpoint = load_checkpoint(tmp_path, kind="entities", device="cpu")
+    assert isinstance(checkpoint.model, BertForTokenClassification)
+    assert checkpoint.id2label == {0: "O", 1: "B-B", 2: "I-B", 3: "B-G", 4: "I-G"}
+    for example in tagged.examples:
+        assert isinstance(example.text, Words)
+        encoded = checkpoint.tokenizer(example.text.text, return_tensors="pt")  # every word is one token
+        with torch.inference_mode():
+            found = checkpoint.model(**encoded).logits[0, 1:-1].argmax(dim=1).tolist()
+        assert [checkpoint.id2label[tag] for tag in found] == tags_of_spans(example.text.spans, example.entities or ())
+
+
+def test_several_labels_are_learned(job: TrainingJob, labelled: Dataset, tmp_path: Path) -> None:
+    record = fine_tune(replace(job, train=labelled, validation=labelled, recipe=LONG), tmp_path)
+    checkpoint = load_checkpoint(tmp_path, kind="labels", device="cpu")
+    assert isinstance(checkpoint.model, BertForSequenceClassification)
+    assert checkpoint.model.config.problem_type == "multi_label_classification"
+    assert checkpoint.id2label == {0: "bad", 1: "good"}
+    encoded = checkpoint.tokenizer(labelled.texts, padding=True, return_tensors="pt")
+    gold = torch.tensor([[float(place in (one.labels or ())) for place in range(2)] for one in labelled.examples])
+    with torch.inference_mode():
+        logits = checkpoint.model(**encoded).logits
+    assert torch.equal((logits > 0).float(), gold)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, gold)
+    assert record.validation_nll == pytest.approx(float(loss), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["tagged", "labelled"])
+def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
+    kind: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    job = replace(job, train=request.getfixturevalue(kind), recipe=replace(QUICK, epochs=1))
+    train_method(parse_training("ensemble:members=2"), job, tmp_path / "ensemble")
+    members = load_file(tmp_path / "ensemble" / "uatlite-method.safetensors")["members"]
+    assert len(members) == 1
+    assert members.shape[1] == load_checkpoint(tmp_path / "ensemble", device="cpu").model.num_parameters()
+    for name in ("swag", "laplace", "sngp", "vi-last-layer"):
+        with pytest.raises(ConfigurationError, match=f"{name} is for one answer a text and cannot be trained on"):
+            train_method(METHOD_TRAININGS[name], job, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path, tmp_path: Path) -> None:
+    model, tokenizer = with_new_head(backbone, ("a", "b"), kind="labels")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert with_new_head(tmp_path, ("a", "b"))[0].config.problem_type is None
+
+
+def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone: Path, labelled: Dataset) -> None:
+    rows = replace(labelled, examples=labelled.examples[:11])  # 'bad' in 5 of them, 'good' in 5
+    rows = replace(rows, examples=(*rows.examples, replace(rows.examples[0], labels=(1,))))
+    model, _ = with_new_head(backbone, rows.labels, kind="labels")
+    start_at_base_rates(model, rows)
+    shares = torch.tensor([sum(label in (one.labels or ()) for one in rows.examples) for label in (0, 1)])
+    expected = torch.log((shares + 0.5) / (12 - shares + 0.5))
+    assert expected[0] != expected[1]
+    torch.testing.assert_close(model.classifier.bias, expected)
+    start_at_base_rates(model, labelled)
+    torch.testing.assert_close(model.classifier.bias, expected)  # no longer new
+
+
+# ── recipes ──
+
+
+def test_the_defaults_are_the_papers() -> None:
+    assert RECIPES["paper"] == Recipe(
+        learning_rate=2e-5, warmup_steps=500, batch_size=16, epochs=3, weight_decay=0.01, clip=1.0
+    )
+
+
+def test_steps_count_the_last_short_batch() -> None:
+    assert Recipe(batch_size=16, epochs=3).steps(33) == 9
+    assert DEMO.steps(DEMO.batch_size) == DEMO.epochs
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"learning_rate": 0},
+        {"warmup_steps": -1},
+        {"batch_size": 0},
+        {"epochs": 0},
+        {"weight_decay": -0.1},
+        {"clip": 0},
+        {"patience": 0},
+        {"max_length": 2},
+    ],
+)
+def test_settings_outside_what_is_allowed_are_named(wrong: dict[str, float]) -> None:
+    (name,) = wrong
+    with pytest.raises(ConfigurationError, match=rf"Recipe\({name}=.*is not allowed"):
+        Recipe(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_precision_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="precision='fp16' is not one of: fp32, bf16"):
+        Recipe(precision="fp16")
+
+
+def test_a_task_changes_its_recipe_and_no_other() -> None:
+    assert recipe_for("few-rows") == recipe_for("few-rows", "rotten-tomatoes") == RECIPES["few-rows"]
+    assert recipe_for("few-rows", "sst2").epochs == 1 < RECIPES["few-rows"].epochs
+    assert recipe_for("few-rows", "sst2").max_length == RECIPES["few-rows"].max_length
+    assert recipe_for("paper", "sst2") == RECIPES["paper"]
+    with pytest.raises(ConfigurationError, match="not one of: paper, demo, few-rows"):
+        recipe_for("few")
+
+
+def test_the_changes_are_for_tasks_that_there_are() -> None:
+    assert {task for changes in CHANGES.values() for task in changes} <= set(catalogue())

@@ -1,18 +1,28 @@
-"""What SNGP and the variational last layer change about a training, on tiny models of several families."""
+"""What SNGP and the variational last layer change about a training, on tiny models of several families; Laplace."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 from transformers import PreTrainedModel
 
+from reference import Tiny
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.methods import SngpTraining, VariationalTraining, bounded_weights
+from uatlite.lab.train.methods import (
+    SngpTraining,
+    VariationalTraining,
+    bounded_weights,
+    fit_laplace,
+    laplace_torch,
+    last_layer_posterior,
+)
 from uatlite.lab.train.recipe import MethodTraining, Recipe, TrainingJob
-from uatlite.methods.trained import SNGP, VI_LAST_LAYER
+from uatlite.methods.trained import SNGP, VI_LAST_LAYER, logit_covariance
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
@@ -21,6 +31,10 @@ from uatlite.values import Dataset
 Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
 SMALL = SngpTraining(features=32, bound=0.5, prior_variance=1.0)
+BOTH = pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
+METHODS = {"sngp": SNGP, "vi-last-layer": VI_LAST_LAYER}
+laplace = pytest.mark.skipif(find_spec("laplace") is None, reason="laplace-torch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:By default `link_approx`")
 
 
 @pytest.fixture
@@ -48,9 +62,7 @@ def fit(training: MethodTraining, model: PreTrainedModel, batch: Encoded, steps:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sngp_replaces_the_head_of_every_family(
-    family: str, tiny: Callable[..., PreTrainedModel], batch: Encoded
-) -> None:
+def test_sngp_replaces_the_head_of_every_family(family: str, tiny: Tiny, batch: Encoded) -> None:
     model = tiny(family)
     fit(SMALL, model, batch)
     passes = SNGP.run(model, batch)
@@ -66,7 +78,7 @@ def test_sngp_replaces_the_head_of_every_family(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_bound_holds_after_training(family: str, tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+def test_the_bound_holds_after_training(family: str, tiny: Tiny, batch: Encoded) -> None:
     model = tiny(family)
     before = [float(spectral_norm(weight.detach())) for weight in bounded_weights(model)]
     fit(SMALL, model, batch)
@@ -76,7 +88,7 @@ def test_the_bound_holds_after_training(family: str, tiny: Callable[..., PreTrai
     assert all(float(torch.linalg.svdvals(weight.detach())[0]) <= 0.5 + 1e-5 for weight in bounded)
 
 
-def test_the_encoder_may_be_bounded_too(tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+def test_the_encoder_may_be_bounded_too(tiny: Tiny, batch: Encoded) -> None:
     model = tiny("bert")
     fit(SngpTraining(features=32, bound=0.5, encoder=True), model, batch)
     inside = [module for module in model.bert.encoder.modules() if isinstance(module, nn.Linear)]
@@ -84,9 +96,7 @@ def test_the_encoder_may_be_bounded_too(tiny: Callable[..., PreTrainedModel], ba
     assert all(float(torch.linalg.svdvals(module.weight.detach())[0]) <= 0.5 + 1e-5 for module in inside)
 
 
-def test_the_covariance_is_of_all_batches_at_the_final_weights(
-    tiny: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
-) -> None:
+def test_the_covariance_is_of_all_batches_at_the_final_weights(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
     model, parts = tiny("bert"), [texts((9, 5)), texts((7, 6, 4), seed=1)]
     SMALL.prepare(model, 0)
     model.classifier.coefficients.data.normal_()
@@ -102,9 +112,7 @@ def test_the_covariance_is_of_all_batches_at_the_final_weights(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_vi_leaves_a_plain_model_of_the_means(
-    family: str, tiny: Callable[..., PreTrainedModel], batch: Encoded
-) -> None:
+def test_vi_leaves_a_plain_model_of_the_means(family: str, tiny: Tiny, batch: Encoded) -> None:
     model = tiny(family)
     keys = set(model.state_dict())
     fit(VariationalTraining(initial_scale=0.02), model, batch)
@@ -118,7 +126,7 @@ def test_vi_leaves_a_plain_model_of_the_means(
     assert bool(((many.mean(dim=0) - plain).abs() < 5 * error).all())
 
 
-def test_vi_trains_its_scales_and_pays_for_them(tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+def test_vi_trains_its_scales_and_pays_for_them(tiny: Tiny, batch: Encoded) -> None:
     model, training = tiny("bert"), VariationalTraining(scale_rate=0.1)
     training.prepare(model, 0)
     layer: VariationalLinear = model.classifier
@@ -132,13 +140,11 @@ def test_vi_trains_its_scales_and_pays_for_them(tiny: Callable[..., PreTrainedMo
     assert float(scales.min()) > 1.2 * training.initial_scale  # four rows say little: towards the prior's 1
 
 
-@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
-def test_multiple_choice_gives_a_class_for_each_option(
-    training: MethodTraining, tiny: Callable[..., PreTrainedModel], choices: Encoded
-) -> None:
+@BOTH
+def test_multiple_choice_gives_a_class_for_each_option(training: MethodTraining, tiny: Tiny, choices: Encoded) -> None:
     model, batch = tiny("roberta", choices=True), choices | {"labels": torch.tensor([3, 0])}
     fit(training, model, batch)
-    method = SNGP if training.key == "sngp" else VI_LAST_LAYER
+    method = METHODS[training.key]
     passes = method.run(model, batch)
     assert passes.logits.shape == (method.passes, 2, 4)
     alone = method.run(model, {name: value[1:] for name, value in batch.items()})
@@ -147,26 +153,22 @@ def test_multiple_choice_gives_a_class_for_each_option(
         torch.testing.assert_close(alone.variance, passes.variance[1:], atol=1e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
-def test_the_seed_decides_the_result(
-    training: MethodTraining, tiny: Callable[..., PreTrainedModel], batch: Encoded
-) -> None:
-    hashes = []
-    for _ in range(2):
-        model = tiny("bert")
+@BOTH
+def test_the_seed_decides_the_result(training: MethodTraining, tiny: Tiny, batch: Encoded) -> None:
+    models = [tiny("bert"), tiny("bert")]
+    for model in models:
         fit(training, model, batch, steps=2)
-        hashes.append(model_hash(model))
-    assert hashes[0] == hashes[1]
+    assert model_hash(models[0]) == model_hash(models[1])
 
 
-@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
+@BOTH
 def test_a_trained_model_has_learned(
     training: MethodTraining, backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
 ) -> None:
     recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4)
     fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path, training)
     loaded = load_checkpoint(tmp_path)
-    method = SNGP if training.key == "sngp" else VI_LAST_LAYER
+    method = METHODS[training.key]
     encoded = dict(loaded.tokenizer(validation.texts, padding=True, return_tensors="pt"))
     found = method.run(loaded.model, encoded).logits.mean(dim=0).argmax(dim=-1)
     assert float((found == torch.tensor(validation.gold)).float().mean()) > 0.9
@@ -186,10 +188,70 @@ def test_settings_without_meaning_are_refused(made: Callable[[], object]) -> Non
         made()
 
 
-def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny: Callable[..., PreTrainedModel]) -> None:
+def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny: Tiny) -> None:
     model, training = tiny("bert"), SngpTraining(features=16, head_rate=0.02)
     training.prepare(model, 0)
     (group,) = training.groups(model)
     (head,) = (module for module in model.modules() if isinstance(module, GaussianProcessHead))
     assert group["lr"] == 0.02
     assert {id(parameter) for parameter in group["params"]} == {id(parameter) for parameter in head.parameters()}
+
+
+# ── Laplace equals laplace-torch ──
+
+
+def clouds(rows: int = 90, units: int = 6, classes: int = 3) -> tuple[Tensor, Tensor]:
+    """Features around a centre for each class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(rows) % classes
+    centres = torch.randn(classes, units, generator=generator)
+    return centres[labels] + torch.randn(rows, units, generator=generator), labels
+
+
+def layer_of(units: int, classes: int, *, bias: bool) -> nn.Linear:
+    layer = nn.Linear(units, classes, bias=bias)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(0, 0.5, generator=torch.Generator().manual_seed(1))
+    return layer
+
+
+@laplace
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_covariances_and_probabilities_are_those_of_laplace_torch(bias: bool) -> None:
+    x, labels = clouds()
+    layer = layer_of(6, 3, bias=bias)
+    theirs = fit_laplace(layer, x, labels)
+    covariance = logit_covariance(last_layer_posterior(layer, x, labels), x)
+    _, expected = theirs._glm_predictive_distribution(x)
+    torch.testing.assert_close(covariance, expected, rtol=1e-4, atol=1e-6)
+    widened = layer(x) / torch.sqrt(1 + torch.pi / 8 * covariance.diagonal(dim1=1, dim2=2))
+    probabilities = theirs(x, pred_type="glm", link_approx="probit")
+    torch.testing.assert_close(widened.softmax(dim=-1), probabilities, rtol=1e-4, atol=1e-6)
+
+
+@laplace
+def test_the_prior_is_the_one_of_the_highest_marginal_likelihood() -> None:
+    x, labels = clouds()
+    fitted = fit_laplace(layer_of(6, 3, bias=True), x, labels)
+    best = float(fitted.log_marginal_likelihood())
+    own = fitted.prior_precision
+    for factor in (0.7, 1.4):
+        assert float(fitted.log_marginal_likelihood(own * factor)) < best
+
+
+@laplace
+def test_it_is_the_last_layer_laplace_of_a_whole_model() -> None:
+    """laplace-torch on a model with an encoder before the last layer, and ours on the features of it, agree."""
+    x, labels = clouds()
+    encoder, layer = nn.Sequential(layer_of(6, 6, bias=True), nn.Tanh()), layer_of(6, 3, bias=True)
+    whole = nn.Sequential(encoder, layer)
+    theirs = laplace_torch().Laplace(whole, "classification", subset_of_weights="last_layer", hessian_structure="kron")
+    theirs.fit(DataLoader(TensorDataset(x, labels), batch_size=256))
+    theirs.optimize_prior_precision(method="marglik")
+    _, expected = theirs._glm_predictive_distribution(x)
+    with torch.no_grad():
+        read = encoder(x)
+    torch.testing.assert_close(
+        logit_covariance(last_layer_posterior(layer, read, labels), read), expected, rtol=1e-3, atol=1e-6
+    )

@@ -8,7 +8,7 @@ DIR/tables/NAME.md .tex .csv .json    each table
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby, product
 from pathlib import Path
 
@@ -41,15 +41,7 @@ from uatlite.lab.report.tables import (
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Floats
 
-_TITLE = "The paper, table by table"
-
-
-@dataclass(frozen=True)
-class PaperReport:
-    """The tables of a reproduction, and the page that shows them."""
-
-    tables: tuple[Reproduction, ...]
-    page: Path
+_TITLE, PAGE = "The paper, table by table", "report.html"
 
 
 def write_reproduction(
@@ -58,7 +50,7 @@ def write_reproduction(
     settings: ReproductionSettings,
     progress: ReproductionProgress,
     remote: Remote | None = None,
-) -> PaperReport:
+) -> list[Reproduction]:
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
     runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
     done: list[tuple[Reproduction, Sequence[RenderedFigure]]] = []
@@ -70,7 +62,7 @@ def write_reproduction(
             write_text(directory / "tables" / f"{table.declaration.name}.{ending}", text_of(table))
         for figure in done[-1][1]:
             figure.write(directory / "figures")
-    tables = tuple(table for table, _ in done)
+    tables = [table for table, _ in done]
     findings = findings_of(tables)
     trained = settings.describe({model.task for model in findings.models})
     texts = [f"# {_TITLE}", findings_markdown(findings), "\n".join(trained)]
@@ -86,8 +78,8 @@ def write_reproduction(
         ours=_ours(findings),
         tables=[(table, list(map(_table, table.shown)), figures, list(_told(table))) for table, figures in done],
     )
-    write_text(directory / "report.html", html)
-    return PaperReport(tables, directory / "report.html")
+    write_text(directory / PAGE, html)
+    return tables
 
 
 # ── tables ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoConfig,
@@ -328,11 +329,13 @@ def train_method(
     for i in range(len(members), training.fine_tunings):
         home = directory / CHECKPOINTS / f"member-{i}"
         members[home] = fine_tune(replace(job, seed=job.seed + SEEDS_APART * i), home, resume=True, advance=advance)
-    first, *others = (load_checkpoint(home, device=None if len(members) == 1 else "cpu") for home in members)
-    training.combine([first.model, *(other.model for other in others)])
-    training.finish(
-        first.model, lambda: training_rows(job.train, first.model, first.tokenizer, job.recipe.max_length).batches()
-    )
+    device = None if len(members) == 1 else "cpu"
+    first, *others = (load_checkpoint(home, device=device) for home in members)
+
+    def batches() -> Iterator[dict[str, Tensor]]:
+        return training_rows(job.train, first.model, first.tokenizer, job.recipe.max_length).batches()
+
+    training.finish(first.model, batches, [other.model for other in others])
     first.model.save_pretrained(directory)
     first.tokenizer.save_pretrained(directory)
     method_weights.write(first.model, directory)
@@ -356,9 +359,10 @@ def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, Trai
 def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRecord:
     """The record of an ensemble from those of its members."""
     nlls = [record.validation_nll for record in records if record.validation_nll is not None]
-    return replace(
-        records[0],
+    return TrainingRecord(
         run=run,
+        rows=records[0].rows,
+        source=records[0].source,
         steps=sum(record.steps for record in records),
         seconds=sum(record.seconds for record in records),
         train_loss=sum(record.train_loss for record in records) / len(records),

@@ -61,9 +61,8 @@ class EnsembleTraining(_MemberTraining):
     def fine_tunings(self) -> int:
         return self.members
 
-    def combine(self, models: Sequence[PreTrainedModel]) -> None:
-        vectors = torch.stack([flat_parameters(other) for other in models[1:]])
-        attach(models[0], MethodWeights(self.key, {"members": vectors}))
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
+        attach(model, MethodWeights(self.key, {"members": torch.stack(list(map(flat_parameters, others)))}))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class SnapshotTraining(_MemberTraining):
         """The step at which each cycle ends."""
         return [round(number * total / self.members) for number in range(1, self.members + 1)]
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
         attach(model, MethodWeights(self.key, {"members": weights_for(model, self.key).tensors["members"]}))
 
 
@@ -155,7 +154,7 @@ class SwagTraining(MethodTraining):
         first = math.ceil(self.start * total)
         return {first + round(number * (total - first) / self.collections) for number in range(1, self.collections + 1)}
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
         moments = weights_for(model, self.key).tensors
         load_flat(model, moments["mean"])
         attach(model, MethodWeights(self.key, weight_posterior(moments)))
@@ -188,21 +187,17 @@ class LaplaceTraining(MethodTraining):
                 "vi-last-layer there."
             )
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
         body = without_last_layer(model)
-        read, labels = [], []
         with torch.inference_mode():
-            for batch in batches():
-                read.append(features(body, batch).cpu())
-                labels.append(batch["labels"])
-        tensors = last_layer_posterior(last_layer(model)[1], torch.cat(read).clone(), torch.cat(labels))
-        attach(model, MethodWeights(self.key, tensors))
+            rows = [(features(body, batch).cpu(), batch["labels"]) for batch in batches()]
+        x, labels = map(torch.cat, zip(*rows, strict=True))
+        attach(model, MethodWeights(self.key, last_layer_posterior(last_layer(model)[1], x.clone(), labels)))
 
 
 def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """What the method 'laplace' reads: the eigenbases of the Kronecker factors, and the prior precision."""
-    fitted = fit_laplace(layer, features, labels)
-    precision = fitted.posterior_precision
+    precision = fit_laplace(layer, features, labels).posterior_precision
     (classes, units), *bias = precision.eigenvectors
     (class_values, unit_values), *bias_values = precision.eigenvalues
     tensors = {
@@ -291,10 +286,21 @@ class SngpTraining(MethodTraining):
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         bound_spectral_norm(bounded_weights(model, encoder=self.encoder), self.bound)
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
+        """Give the head its posterior covariance, by one pass over the training rows with the final weights.
+
+        Liu et al. (2020) sum over the batches of the last epoch, while the weights still move. One pass at the end
+        gives the sum that theirs approximates, and the same result after a resumed training.
+        """
         name, head = _find(model, GaussianProcessHead)
         model.set_submodule(name, AbsentHead(self.key))
-        condition(head, without_last_layer(model), batches)
+        head, body = head.eval(), without_last_layer(model)
+        information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
+        with torch.no_grad():
+            for batch in batches():
+                x = features(body, batch)
+                information += head.information(x.flatten(0, -2), x.shape[1] if x.ndim == 3 else None)
+            head.condition(information)
         attach(model, MethodWeights(self.key, head.state_dict(), headless=True))
 
 
@@ -309,21 +315,6 @@ def bounded_weights(model: PreTrainedModel, *, encoder: bool = False) -> Iterato
     if encoder:
         for _, layer in layers_of(model, row):
             yield from (parameter for parameter in layer.parameters() if parameter.ndim == 2)
-
-
-@torch.no_grad()
-def condition(head: GaussianProcessHead, body: PreTrainedModel, batches: Batches) -> None:
-    """Give a head its posterior covariance, by one pass over the training rows with the final weights.
-
-    Liu et al. (2020) sum over the batches of the last epoch, while the weights still move. One pass at the end gives
-    the sum that theirs approximates, and the same result after a resumed training.
-    """
-    head.eval()
-    information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
-    for batch in batches():
-        x = features(body, batch)
-        information += head.information(x.flatten(0, -2), x.shape[1] if x.ndim == 3 else None)
-    head.condition(information)
 
 
 LOG_SCALES = ("weight_log_scale", "bias_log_scale")
@@ -365,7 +356,7 @@ class VariationalTraining(MethodTraining):
             {"params": list(named.values()), "weight_decay": 0.0},
         ]
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
         name, posterior = _find(model, VariationalLinear)
         state = posterior.state_dict()
         scales = {key: state.pop(key) for key in LOG_SCALES if key in state}

@@ -159,11 +159,11 @@ class MethodTraining:
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         """Called before the first step, with 0, and after every step of the optimizer."""
 
-    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
-        """Turn the trained model, in evaluation mode, into what is saved, with the method's weights attached."""
+    def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
+        """Turn the trained model, in evaluation mode, into what is saved, with the method's weights attached.
 
-    def combine(self, models: Sequence[PreTrainedModel]) -> None:
-        """Attach the weights of the other fine-tuned models to the first one."""
+        `others` are further fine-tunings, where the method is made of several.
+        """
 
 
 PLAIN = MethodTraining()
