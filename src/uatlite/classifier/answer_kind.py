@@ -9,7 +9,7 @@ One class is the case of one answer a text. A new kind is one class that derives
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -17,60 +17,21 @@ from uatlite.classifier.predictions import Predictions, Wording
 from uatlite.classifier.record import Evidence
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.classifier.token_run import TokenOutputs
 from uatlite.errors import InputError
-from uatlite.predictive import PassLogits
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Wanted
-from uatlite.values import Floats, Integers, Kind, Marks, Text
+from uatlite.values import Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
 
 
-class Reading(Protocol):
-    """What the passes of a method say about some texts: `Outputs`, or token by token `TokenOutputs`."""
-
-    unit: ClassVar[str]
-    """what the rows of `lesson` are: texts or entities"""
-
-    @property
-    def passes(self) -> Integers:
-        """(texts,): passes run for each text."""
-        ...
-
-    @property
-    def cut(self) -> Integers | None:
-        """(texts,): tokens that were cut off each text."""
-        ...
-
-    @property
-    def representations(self) -> Floats | None:
-        """(texts, units): what the model read of each text."""
-        ...
-
-    @property
-    def all_logits(self) -> Floats:
-        """(passes, rows, classes): of every text, or of every token."""
-        ...
-
-    @property
-    def scope_logits(self) -> Floats:
-        """(texts, classes): the logits that a scope reads."""
-        ...
-
-    @property
-    def lesson(self) -> PassLogits:
-        """What a method's free settings are learned from: texts, or the weakest words of entities."""
-        ...
-
-    def taught(self, variance: Floats) -> Self:
-        """The same with these variances of the rows of `lesson`."""
-        ...
-
-
-Read = TypeVar("Read", bound=Reading)
+Reading = Outputs | TokenOutputs
+"""What the passes of a method say about some texts: of each text, or token by token."""
+Read = TypeVar("Read", Outputs, TokenOutputs)
 Said = TypeVar("Said", bound=Predictions)
 
 

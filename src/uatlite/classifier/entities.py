@@ -14,8 +14,8 @@ from uatlite.classifier.predictions import (
     LOG_ODDS,
     MISSED,
     NO_PROMISE,
+    WORDING,
     Predictions,
-    Wording,
     excerpt,
 )
 from uatlite.classifier.runtime import Runtime
@@ -81,17 +81,7 @@ class EntityPredictions(Predictions):
     by_text = (*Predictions.by_text, "decoded", "missed")
     shown = ("entities", "abstain", "reason", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_entities": "entities", "second_confidence": "confidence"}
-    words = Wording(
-        model="entities",
-        classes="types of entities",
-        gold="lists of entities",
-        task="token-classification",
-        usage="pred.entities, pred.missed, pred.reasons",
-        advice="report entities by; ask for one: calibrate(texts, entities, target_risk=0.1), or target_recall=0.9.",
-        deciding="reporting",
-        options="--target-risk or --target-recall",
-        example="--target-risk 0.1",
-    )
+    words = WORDING["entities"]
 
     decoded: tuple[Decoded, ...]
     """the entities of each text, before calibration"""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from uatlite.classifier.answer_kind import Gold, Readings, TextKind
-from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, Predictions, Wording
+from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, Figures
 from uatlite.classifier.runtime import Outputs
 from uatlite.classifier.settings import CalibrationOptions
@@ -41,18 +41,7 @@ class LabelPredictions(Predictions):
     by_text = (*Predictions.by_text, "probabilities", "logits", "logit_variance")
     shown = ("labels", "abstain", "reason", "confidence", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_labels": "labels", "second_confidence": "confidence"}
-    words = Wording(
-        model="many labels",
-        classes="labels",
-        gold="rows of labels",
-        task="text-classification",
-        usage="pred.labels, pred.probabilities, pred.reasons",
-        advice="report labels by; ask for one: calibrate(texts, labels, target_precision=0.9), or target_wrong=0.1 for "
-        "at most one wrong label in ten texts.",
-        deciding="reporting",
-        options="--target-precision or --target-wrong",
-        example="--target-precision 0.9",
-    )
+    words = WORDING["labels"]
 
     probabilities: Floats
     """(texts, labels): that each label applies, calibrated where the labeler is"""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from uatlite.classifier.answer_kind import Gold, Readings, TextKind
-from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, Predictions, Wording
+from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime
 from uatlite.classifier.settings import CalibrationOptions
@@ -50,18 +50,7 @@ class ClassPredictions(Predictions, Predictive):
     seconds: ClassVar[dict[str, str]] = {
         "second_label": "labels", "second_confidence": "confidence", "second_mutual_information": "mutual_information"
     }  # fmt: skip
-    words = Wording(
-        model="one class a text",
-        classes="classes",
-        gold="labels",
-        task="text-classification",
-        usage="pred.labels, pred.confidence, pred.mutual_information",
-        advice="abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), or target_coverage= or "
-        "threshold=.",
-        deciding="abstaining",
-        options="--target-risk",
-        example="--target-risk 0.05",
-    )
+    words = WORDING["one"]
 
     sets: Marks | None = None
     """(texts, classes): True where the class is in the text's label set"""

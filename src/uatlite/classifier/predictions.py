@@ -5,11 +5,13 @@ One class a text is the case of one answer: `ClassPredictions` (one_class.py), `
 list, the same in files, the service, the page and Python, so that rows can be counted and filtered by it.
 """
 
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
@@ -97,6 +99,11 @@ class Wording:
     """the options of the command line that ask for a rule, where others are refused"""
     example: str
     """one of them, with a number"""
+
+
+_FILE = Path(__file__).with_name("wording.toml")
+WORDING = {kind: Wording(**words) for kind, words in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()}
+"""Kind of answer -> its words; a choice has those of one class."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,20 +41,25 @@ class Outputs(PassLogits):
     """(rows,): tokens that were cut off each row; None where that was not counted"""
 
     unit: ClassVar[str] = "texts"
+    """what the rows of `lesson` are: texts or entities"""
 
     @property
     def passes(self) -> Integers:
+        """(texts,): passes run for each text."""
         return np.full(self.logits.shape[1], len(self.logits))
 
     @property
     def all_logits(self) -> Floats:
+        """(passes, rows, classes): of every text, or of every token."""
         return self.logits
 
     @property
     def lesson(self) -> PassLogits:
+        """What a method's free settings are learned from: texts, or the weakest words of entities."""
         return self
 
     def taught(self, variance: Floats) -> Self:
+        """The same with these variances of the rows of `lesson`."""
         return replace(self, given_variance=variance)
 
     @property

@@ -274,46 +274,6 @@ def _spelt(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-_CARD = """\
----
-library_name: {library}
-pipeline_tag: {task}
-tags:
-- uatlite
-- uncertainty
-- calibration
----
-
-# {title}
-
-{what} that says how sure it is{abstains}. The weights are those of the model it was made from;
-`uatlite.json` beside them holds what was learned from labelled rows.
-
-```python
-from uatlite import {product}
-
-clf = {product}.from_pretrained("path-or-hub-id-of-this-model")
-pred = clf.predict(["a text"])
-{usage}{abstain_attribute}
-```
-
-{loads}
-
-- Model: {model}, {classes} {noun}: {names}
-- Method: `{method}` ({summary}), seed {seed}
-- Texts over {max_length} tokens are {long_texts}
-- Written by uatlite {version}
-
-## Calibration
-
-{calibration}
-
-## Figures
-
-{figures}
-"""
-
-
 def model_card(product: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
     architecture, settings, calibration = product.runtime.architecture, product.settings, product.calibration_
@@ -327,7 +287,8 @@ def model_card(product: "Product[Any]", evaluation: Figures | None) -> str:
     if plain:
         lost = "calibration and abstention" if rules else "calibration"
         loads = f"transformers alone loads it too, as the plain model without {lost}."
-    return _CARD.format(
+    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    return template.format(
         title=f"{architecture} with uncertainty",
         product=type(product).__name__,
         usage=words.usage,
