@@ -8,7 +8,6 @@ One class is the case of one answer a text. A new kind is one class that derives
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -55,19 +54,20 @@ class Gold(ABC, Generic[Read, Said]):
         return np.ones_like(fitting)
 
     def evidence(
-        self, said: Said, readings: "Readings[Read]", calibrator: Any, options: CalibrationOptions, free: Marks
+        self,
+        said: Said,
+        reading: Read,
+        read_plain: Callable[[], Read],
+        calibrator: Any,
+        options: CalibrationOptions,
+        free: Marks,
     ) -> Evidence:
-        """What the labels say besides a rule; `free` (texts,) are those that did not fit the calibrator, or all."""
+        """What the labels say besides a rule.
+
+        `reading` is of each text as if the method had not learned from it, and `read_plain` gives that of the plain
+        pass; `free` (texts,) are the texts that did not fit the calibrator, or all.
+        """
         return Evidence()
-
-
-@dataclass(frozen=True, eq=False)
-class Readings(Generic[Read]):
-    """What the method says about the calibration texts, and what the plain pass does, which is run where asked for."""
-
-    chosen: Read
-    """of each text as if the method had not learned from it"""
-    read_plain: Callable[[], Read]
 
 
 Golden = TypeVar("Golden", bound=Gold[Any, Any])

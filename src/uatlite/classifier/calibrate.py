@@ -14,7 +14,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from uatlite.classifier.answer_kind import AnswerKind, Golden, Read, Readings, Said
+from uatlite.classifier.answer_kind import AnswerKind, Golden, Read, Said
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.record import Calibration, SecondLook
 from uatlite.classifier.runtime import Runtime
@@ -164,8 +164,8 @@ def calibrate(
     ]
     rules = tuple(decision.rule for decision in decisions if decision.rule is not None)
     decided = replace(said, rules=rules, out_of_scope=None if scope is None else ~inside)
-    readings = Readings(reading, partial(data.read, BASE))
-    evidence = gold.evidence(said, readings, calibrator, options, everything if fitting is None else ~fitting)
+    free = everything if fitting is None else ~fitting
+    evidence = gold.evidence(said, reading, partial(data.read, BASE), calibrator, options, free)
     return Calibration(
         settings=data.under(learned.method),
         model_hash=data.runtime.hash,

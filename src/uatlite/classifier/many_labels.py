@@ -1,13 +1,13 @@
 """Many labels a text: which of them are reported, which are in doubt, and whether a person should look."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.answer_kind import Gold, Readings, TextKind
+from uatlite.classifier.answer_kind import Gold, TextKind
 from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, Figures
 from uatlite.classifier.runtime import Outputs
@@ -200,7 +200,8 @@ class LabelGold(Gold[Outputs, LabelPredictions]):
     def evidence(
         self,
         said: LabelPredictions,
-        readings: Readings[Outputs],
+        reading: Outputs,
+        read_plain: Callable[[], Outputs],
         calibrator: AnswerCalibrator,
         options: CalibrationOptions,
         free: Marks,

@@ -1,6 +1,6 @@
 """One class a text, or one option of a question: what is said about it, and whether to answer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.answer_kind import Gold, Readings, TextKind
+from uatlite.classifier.answer_kind import Gold, TextKind
 from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime
@@ -177,13 +177,14 @@ class ClassGold(Gold[Outputs, ClassPredictions]):
     def evidence(
         self,
         said: ClassPredictions,
-        readings: Readings[Outputs],
+        reading: Outputs,
+        read_plain: Callable[[], Outputs],
         calibrator: Calibrator,
         options: CalibrationOptions,
         free: Marks,
     ) -> Evidence:
         """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
-        reading, plain, labels = readings.chosen, readings.read_plain(), self.labels
+        plain, labels = read_plain(), self.labels
         folds, compares = stratified_folds(labels, _FOLDS, options.seed), Temperature.name != calibrator.name
         held = None
         if free.all() or compares or reading is not plain:

@@ -183,7 +183,12 @@ class Product(Generic[Said]):
         product = cls(model, found.tokenizer, **{**stored.options, **given})
         if stored.calibration is not None and stored.kind not in [kind.name for kind in cls.kinds]:
             raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
-        stored.check_model(found.hash if stored.calibration else "", str(name))
+        if stored.calibration is not None and found.hash != stored.calibration.model_hash:
+            raise ModelError(
+                f"the model in {name} is not the one that was calibrated (hash {found.hash[:12]}, calibrated "
+                f"{stored.calibration.model_hash[:12]}): its weights, configuration or labels have changed. Calibrate "
+                "it again: load it with calibrated=False, or run uatlite calibrate."
+            )
         product.columns = dict(stored.columns)
         product.calibration_ = stored.calibration
         return product

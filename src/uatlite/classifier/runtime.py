@@ -90,46 +90,37 @@ class Runtime(Protocol):
     @property
     def architecture(self) -> str:
         """The name of the model's class in transformers."""
-        ...
 
     @property
     def hash(self) -> str:
         """SHA-256 of everything that decides the logits and the meaning of their columns."""
-        ...
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """What the classes are called, by column; none for multiple choice."""
-        ...
 
     @property
     def kind(self) -> Kind:
         """What it says about a text, a key of `KINDS`."""
-        ...
 
     @property
     def positions(self) -> int | None:
         """The most tokens that the model takes; None if it has no limit."""
-        ...
 
     @property
     def method(self) -> Method | str | None:
         """The method that the model was made for; None if it was made for no special one."""
-        ...
 
     @property
     def padding(self) -> int:
         """Most tokens of padding in a batch; with more, a separate forward is cheaper."""
-        ...
 
     @property
     def workers(self) -> int:
         """How many threads may run batches at the same time, each with `one_thread`."""
-        ...
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the block every batch is computed by the thread that runs it."""
-        ...
 
     def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
         """The method's passes over one batch.
@@ -137,11 +128,9 @@ class Runtime(Protocol):
         Of a token classifier rows are (batch, tokens) in every shape, and a method that knows variances without
         sampling gives those of the chosen tokens, NaN elsewhere.
         """
-        ...
 
     def save(self, directory: Path) -> None:
         """Write the model and its tokenizer into a directory that exists."""
-        ...
 
 
 _HASHES: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()

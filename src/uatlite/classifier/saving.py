@@ -51,15 +51,6 @@ class Stored:
     columns: Mapping[str, str] = field(default_factory=dict)
     """what the columns of the calibration rows are called: those of the text, pair, options and label"""
 
-    def check_model(self, found: str, name: str) -> None:
-        """Raise unless the model is the one that was calibrated."""
-        if self.calibration is not None and found != self.calibration.model_hash:
-            raise ModelError(
-                f"the model in {name} is not the one that was calibrated (hash {found[:12]}, calibrated "
-                f"{self.calibration.model_hash[:12]}): its weights, configuration or labels have changed. Calibrate it "
-                "again: load it with calibrated=False, or run uatlite calibrate."
-            )
-
 
 def check_target(directory: Path, *, overwrite: bool) -> None:
     """Raise where something is there already that may not be written over."""
