@@ -12,8 +12,7 @@ import pytest
 import typer.main
 
 from uatlite.cli import GONE, check_gone
-from uatlite.cli.app import HELP, app, entries
-from uatlite.cli.evaluate import COMPARED
+from uatlite.cli.app import app
 from uatlite.errors import ConfigurationError
 from uatlite.methods.registry import METHODS
 from uatlite.text.schema import catalogue
@@ -82,13 +81,3 @@ def test_the_page_of_commands_in_the_docs_is_up_to_date_and_shows_what_a_reader_
     assert "    uatlite predict MODEL INPUT [OPTIONS]" in text
     assert "| `--output` `-o` | JSONL, CSV or Parquet, by extension (.gz too). | required |" in text
     assert "[bold]" not in text  # rich's markup is for the terminal
-
-
-def test_what_help_says_is_of_options_that_there_are() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    there = {name: {parameter.name.replace("_", "-") for parameter in of.params} for name, of in commands.items()}
-    alike = {entry["like"] for table in HELP.values() for _, entry in entries(table).values() if "like" in entry}
-    for name, table in HELP.items():
-        known = set().union(*there.values(), alike, {"input"}) if name == "all" else {*there[name], "examples"}
-        assert entries(table).keys() <= known
-    assert COMPARED in HELP["evaluate"]["methods"]

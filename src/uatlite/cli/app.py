@@ -1,14 +1,6 @@
-"""The commands, and the lists of what there is. A new one is a function in a file imported here, and a name below.
+"""The commands, and the lists of what there is. A new one is a function in a file imported here, and a name below."""
 
-Its parameters are its options; what `--help` says of them stands in `help.toml`.
-"""
-
-import tomllib
-from collections.abc import Callable
-from importlib.resources import files
-from inspect import signature
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
@@ -16,15 +8,16 @@ from rich.console import Console
 from rich.table import Table
 
 from uatlite import __version__
+from uatlite.cli import options as shared
 from uatlite.cli.bench import bench, demo
 from uatlite.cli.calibrate import calibrate
 from uatlite.cli.deploy import export, serve
-from uatlite.cli.evaluate import evaluate, report
+from uatlite.cli.evaluate import EVALUATE_EXAMPLES, evaluate, report
 from uatlite.cli.predict import explain, predict, review
 from uatlite.cli.recheck import history, pick, recheck
-from uatlite.cli.reproduce import reproduce
-from uatlite.cli.train import train
-from uatlite.cli.watch import watch
+from uatlite.cli.reproduce import REPRODUCE_EXAMPLES, reproduce
+from uatlite.cli.train import TRAIN_EXAMPLES, train
+from uatlite.cli.watch import WATCH_EXAMPLES, watch
 
 _FORMS = {
     "text": "one text",
@@ -35,7 +28,7 @@ _FORMS = {
 }
 
 
-def tasks(data_dir: Path | None = None) -> None:
+def tasks(data_dir: shared.DataDir = None) -> None:
     """List the tasks, their splits, and where each split is read from."""
     from uatlite.lab.evaluate.plan import inventory
 
@@ -74,7 +67,7 @@ def methods() -> None:
     console.print(f"Calibrators, added as in uat+ts: {', '.join(names)}. Alone, as in ts, one follows base.")
 
 
-def sites(model: str) -> None:
+def sites(model: shared.ModelName) -> None:
     """List the dropout sites of a model: where units can be dropped, and the rate used in training."""
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites
@@ -97,42 +90,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-HELP: dict[str, Any] = tomllib.loads((files("uatlite.cli") / "help.toml").read_text(encoding="utf-8"))
-
-
-def described(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with its options as `help.toml` describes them, for Typer to read."""
-    told = entries(HELP["all"]) | entries(HELP.get(command.__name__, {}))
-    for name, parameter in signature(command).parameters.items():
-        option = name.replace("_", "-")
-        panel, entry = told[told[option][1].get("like", option)]
-        text = entry["help"].replace("{input}", HELP["all"]["input"])
-        others = {key: value for key, value in entry.items() if key not in ("help", "names")}
-        usual = ["--output", "-o"] if option == "output" else [f"--{option}"] if parameter.default is False else []
-        if panel == "Arguments":
-            info: Any = typer.Argument(help=text)
-        else:
-            info = typer.Option(*entry.get("names", usual), help=text, rich_help_panel=panel, **others)
-        command.__annotations__[name] = Annotated[parameter.annotation, info]
-    return command
-
-
-def entries(table: dict[str, Any], panel: str | None = None) -> dict[str, tuple[str | None, dict[str, Any]]]:
-    """Option -> its panel, and what is said of it. A table whose name is capital is a panel."""
-    told: dict[str, tuple[str | None, dict[str, Any]]] = {}
-    for name, entry in table.items():
-        if name[0].isupper():
-            told |= entries(entry, name)
-        else:
-            told[name] = panel, entry if isinstance(entry, dict) else {"help": entry}
-    return told
-
-
+_EXAMPLES = {watch: WATCH_EXAMPLES, evaluate: EVALUATE_EXAMPLES, reproduce: REPRODUCE_EXAMPLES, train: TRAIN_EXAMPLES}
 for _command in (
     demo, calibrate, predict, review, export, explain, watch, pick, recheck, history,
     evaluate, report, reproduce, serve, train, bench, sites, tasks, methods,
 ):  # fmt: skip
-    app.command(epilog=HELP.get(_command.__name__, {}).get("examples"))(described(_command))
+    app.command(epilog=_EXAMPLES.get(_command))(_command)
 
 
 def _print_version(asked: bool) -> None:

@@ -3,10 +3,10 @@
 import os
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import echo
+from typer import Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 
 def bench(
-    model: str,
-    texts: str | None = None,
-    output: Path = Path("uatlite-bench"),
-    rows: int = 256,
-    passes: int = 10,
-    rounds: int = 3,
-    threads: int | None = None,
-    text: str = "text",
-    text_pair: str | None = None,
-    options: str | None = None,
+    model: shared.ModelName,
+    texts: Annotated[
+        str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
+    ] = None,
+    output: Annotated[Path, Option("--output", "-o", help="Directory for tables and plots.")] = Path("uatlite-bench"),
+    rows: Annotated[
+        int, Option(help="Time the first N texts; this takes about as long as 500 plain passes over them.")
+    ] = 256,
+    passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
+    rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
+    threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
     import torch
@@ -67,7 +71,9 @@ def _texts(name: str, rows: int, layout: "Layout") -> "list[Text]":
 EXAMPLE = '{"text": "The plot is thin, but the two leads make it worth seeing."}'
 
 
-def demo(output: Path = Path("uatlite-demo")) -> None:
+def demo(
+    output: Annotated[Path, Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
+) -> None:
     """Fine-tune, evaluate, calibrate and report on film reviews: a few minutes, without a network."""
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):

@@ -5,7 +5,9 @@ from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.errors import ConfigurationError
@@ -15,36 +17,72 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: str,
-    data: str,
-    output: Path | None = None,
-    target_risk: float | None = None,
-    target_coverage: float | None = None,
-    target_precision: float | None = None,
-    target_wrong: float | None = None,
-    target_recall: float | None = None,
-    threshold: float | None = None,
-    confidence: float = 0.95,
-    per_class: bool = False,
-    menu: bool = False,
-    reference: str | None = None,
-    false_alarm: float = 0.01,
-    score: str | None = None,
-    calibrator: str | None = None,
-    label_sets: float | None = None,
-    method: str | None = None,
-    second_look: str | None = None,
-    seed: int = 0,
-    max_length: int | None = None,
-    windows: bool = False,
-    strict: bool = False,
-    overwrite: bool = False,
-    text: str = "text",
-    text_pair: str | None = None,
-    options: str | None = None,
-    label: str | None = None,
-    label_order: str | None = None,
-    format: str | None = None,
+    model: shared.ModelName,
+    data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
+    ] = None,
+    target_risk: Annotated[
+        float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
+    ] = None,
+    target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
+    target_precision: Annotated[
+        float | None, Option(help="Of many labels: report those of which at least this share is right, as in 0.9.")
+    ] = None,
+    target_wrong: Annotated[
+        float | None, Option(help="Of many labels: report at most so many wrong ones a text, as in 0.1.")
+    ] = None,
+    target_recall: Annotated[
+        float | None, Option(help="Of entities: name the texts to look at, so that in the others this share is found.")
+    ] = None,
+    threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
+    confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
+    per_class: Annotated[
+        bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
+    ] = False,
+    menu: Annotated[
+        bool, Option("--menu", help="Print which risks can be promised, with their coverage; needs no -o.")
+    ] = False,
+    reference: Annotated[
+        str | None,
+        Option(help="Unlabelled texts of the task, best those that trained the model: they tell what is in scope."),
+    ] = None,
+    false_alarm: Annotated[
+        float, Option(help="Rate of false alarms: texts in scope that are refused, and shift checks.")
+    ] = 0.01,
+    score: Annotated[
+        str | None,
+        Option(
+            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, "
+            "entropy, mutual-information, variance."
+        ),
+    ] = None,
+    calibrator: Annotated[
+        str | None,
+        Option(help="input-temperature by default, or temperature where the method has no variance; none."),
+    ] = None,
+    label_sets: Annotated[
+        float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
+    ] = None,
+    method: Annotated[
+        str | None, Option(help="Method, as in analytic, fast, base or uat:gate=k; distilled by default.")
+    ] = None,
+    second_look: Annotated[
+        str | None, Option(help="Method for a second look at the texts that are abstained on, as in uat.")
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
+    max_length: shared.MaxLength = None,
+    windows: Annotated[
+        bool, Option("--windows", help="Read long texts in overlapping windows, as a tagger always does.")
+    ] = False,
+    strict: shared.Strict = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    label: shared.GoldColumn = None,
+    label_order: shared.LabelOrder = None,
+    format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     options_given = dict(locals())

@@ -1,21 +1,28 @@
 """The commands that put a classifier to work: as an ONNX graph without PyTorch, and as a service."""
 
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from uatlite.cli import options as shared
 
 
 def export(
-    model: str,
-    output: Path,
-    int8: bool = False,
-    texts: str | None = None,
-    method: str | None = None,
-    overwrite: bool = False,
-    text: str = "text",
-    text_pair: str | None = None,
-    options: str | None = None,
-    format: str | None = None,
+    model: shared.Classifier,
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the exported classifier.")],
+    int8: Annotated[
+        bool, Option("--int8", help="Quantise to int8: half the time, and to be calibrated again.")
+    ] = False,
+    texts: Annotated[
+        str | None, Option(help="Texts of the task to compare with PyTorch on; a few sentences by default.")
+    ] = None,
+    method: shared.MethodName = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    format: shared.Format = None,
 ) -> None:
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
     from uatlite.classifier.classifiers import load
@@ -38,21 +45,31 @@ def export(
 
 
 def serve(
-    model: str,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    token_file: Path | None = None,
-    allow_host: list[str] | None = None,
-    watch: Path | None = None,
-    method: str | None = None,
-    max_length: int | None = None,
-    batch: int = 32,
-    gather: float = 5.0,
-    waiting: int = 512,
-    deadline: float = 30.0,
-    most_texts: int = 128,
-    most_characters: int = 20_000,
-    most_bytes: int = 2**20,
+    model: shared.Classifier,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, Option(help="File with the bearer token clients must send; by default UATLITE_TOKEN.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, Option(help="Host name under which clients reach it; may be repeated.")
+    ] = None,
+    watch: Annotated[
+        Path | None,
+        Option(help="File that keeps what is known of the traffic; 'uatlite watch' reads it."),
+    ] = None,
+    method: shared.MethodName = None,
+    max_length: shared.MaxLength = None,
+    batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
+    gather: Annotated[
+        float,
+        shared.in_limits(help="Most milliseconds that a text waits for others, where the latest batch had several."),
+    ] = 5.0,
+    waiting: Annotated[int, shared.in_limits(help="Texts that may wait; more are refused with 503.")] = 512,
+    deadline: Annotated[float, shared.in_limits(help="Seconds to answer a request.")] = 30.0,
+    most_texts: Annotated[int, shared.in_limits(help="Most texts in a request.")] = 128,
+    most_characters: Annotated[int, shared.in_limits(help="Most characters in a text.")] = 20_000,
+    most_bytes: Annotated[int, shared.in_limits(help="Most bytes in a request.")] = 2**20,
 ) -> None:
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
     console = shared.messages()

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Contender, SetChoice
 
 
-COMPARED = "base,ts,mc,uat,uat+ts,distilled+its"
+_METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
 
 
@@ -24,31 +25,76 @@ _SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
 
 
+EVALUATE_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite evaluate my-model --task sst2 -o out
+
+  uatlite evaluate my-model --task mnli --shift hans --seeds 5 -o out
+
+  uatlite evaluate my-model --task sst2 --methods base,uat:gate=k+ts -o out
+
+  uatlite evaluate my-model my-ensemble my-swag --task sst2 --methods base,ts,ensemble,ensemble+ts,swag -o out
+
+  uatlite evaluate my-model --data reviews.csv --text body -o out
+
+  uatlite evaluate my-model --task clinc150 --out-of-scope clinc150 -o out
+
+  uatlite evaluate my-tagger --task wnut17 -o out
+
+Predictions are kept in DIR/store. After Ctrl-C the same command continues from there, and other metrics, methods or \
+seeds compute only what is new. [bold]uatlite methods[/bold] and [bold]uatlite tasks[/bold] list what there is.
+"""
+
+
 def evaluate(
-    model: list[str],
-    output: Path,
-    methods: str | None = None,
-    target_risk: float = 0.1,
-    seeds: int = 5,
-    task: str | None = None,
-    data: Path | None = None,
-    shift: list[str] | None = None,
-    perturb: list[str] | None = None,
-    out_of_scope: str | None = None,
-    limit: int | None = None,
-    data_dir: Path | None = None,
-    text: str = "text",
-    text_pair: str | None = None,
-    label: str = "label",
-    label_order: str | None = None,
-    max_length: int | None = None,
-    metrics: str | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
+    model: Annotated[
+        list[str], Argument(help="Directory of a fine-tuned classifier, or a hub id; then models trained for a method.")
+    ],
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the results and the store.")],
+    methods: Annotated[
+        str | None,
+        Option(
+            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {_METHODS}. Of entities "
+            "and labels base,distilled+answers."
+        ),
+    ] = None,
+    target_risk: Annotated[
+        float, Option(help="Of entities and labels: the share of those reported that may be wrong.")
+    ] = 0.1,
+    seeds: shared.Seeds = 5,
+    task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
+    data: Annotated[
+        Path | None, shared.in_data(help="Your own labelled file instead; half of it calibrates, half tests.")
+    ] = None,
+    shift: Annotated[
+        list[str] | None, shared.in_data(help="Also evaluate on this task or split; may be repeated.")
+    ] = None,
+    perturb: Annotated[
+        list[str] | None, shared.in_data(help="Also evaluate on perturbed texts: swap or negation.")
+    ] = None,
+    out_of_scope: Annotated[
+        str | None,
+        shared.in_data(
+            metavar="TASK|FILE",
+            help="Also find these texts, which the model is not for: a task (only its rows labelled out of scope, if "
+            "it has any), or a file with the column --text.",
+        ),
+    ] = None,
+    limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each split, drawn at random.")] = None,
+    data_dir: shared.DataDir = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
+    label: shared.Label = "label",
+    label_order: shared.LabelOrder = None,
+    max_length: shared.MaxLength = None,
+    metrics: Annotated[str | None, shared.in_more(help="Metrics separated by commas, or all.")] = None,
+    resamples: shared.Resamples = 1000,
+    confidence: Annotated[float, shared.in_more(help="Confidence of the intervals.")] = 0.95,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
     from uatlite.lab.evaluate import plan as plans
@@ -64,7 +110,7 @@ def evaluate(
         with console.status(f"Loading {', '.join(model)} …"):
             product = _load_several(model, test)
     plan = plans.Plan(
-        contenders=_several_contenders(methods, product) if several else plans.parse_contenders(methods or COMPARED),
+        contenders=_several_contenders(methods, product) if several else plans.parse_contenders(methods or _METHODS),
         test=test,
         shifts=plans.as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
@@ -127,12 +173,17 @@ def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple
 
 
 def report(
-    store: Path,
-    output: Path | None = None,
-    method: str | None = None,
-    target_risk: float = 0.1,
-    data_dir: Path | None = None,
-    model: str | None = None,
+    store: Annotated[Path, Argument(help="Directory that 'evaluate' wrote, or the store in it.")],
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Directory for report.html and figures/; by default STORE.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        Option(help="Method whose abstentions are shown, as in uat+ts; by default the verdict's."),
+    ] = None,
+    target_risk: Annotated[float, Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
+    data_dir: shared.DataDir = None,
+    model: Annotated[str | None, Option(help="The evaluated model, to explain a few texts word by word.")] = None,
 ) -> None:
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = shared.messages()

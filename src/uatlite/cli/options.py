@@ -1,12 +1,14 @@
-"""Shared by the commands: messages on standard error, what is refused, the choice of a Ray cluster."""
+"""Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from typer import Exit
+from typer import Argument, Exit, Option
 
 from uatlite.errors import ConfigurationError, check_choice
 
@@ -17,6 +19,70 @@ INTERRUPTED = 130
 WARNING = "bold yellow"
 """The style of what a reader must not miss."""
 ENGINES = ("local", "ray")
+INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz too), a directory of such files, an address (s3://…), or - for stdin."
+
+in_columns = partial(Option, rich_help_panel="Columns of the data")
+in_data = partial(Option, rich_help_panel="Data")
+in_recipe = partial(Option, rich_help_panel="Recipe: replaces values of --recipe")
+in_limits = partial(Option, rich_help_panel="Limits")
+in_where = partial(Option, rich_help_panel="Where it runs")
+in_more = partial(Option, rich_help_panel="More")
+
+ModelName = Annotated[str, Argument(help="Directory of a fine-tuned classifier, or a hub id.")]
+Classifier = Annotated[
+    str, Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id.")
+]
+
+TextColumn = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
+KnownText = Annotated[
+    str | None,
+    in_columns("--text", help="Column of the text, the first of a pair, or the question; as in calibration, or text."),
+]
+PairColumn = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
+Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
+Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
+KnownLabel = Annotated[
+    str | None,
+    in_columns("--label", help="Column of the label, a class name or a number; as in calibration, or label."),
+]
+GoldColumn = Annotated[
+    str | None,
+    in_columns(
+        "--label",
+        help="Column of the gold: by default label, a class name or a number from 0; labels for many labels.",
+    ),
+]
+LabelOrder = Annotated[
+    str | None, in_columns("--label-order", help="Names of the model's classes in its order: negative,positive")
+]
+Format = Annotated[str | None, in_columns("--format", help="Format of the data, if the file name does not show it.")]
+
+TaskName = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
+DataDir = Annotated[Path | None, in_data("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.")]
+Seeds = Annotated[int, Option("--seeds", help="Number of seeds for everything random.")]
+Precision = Annotated[
+    str | None, in_recipe("--precision", help="Of the matrix products: fp32, or bf16, about twice as fast.")
+]
+Resamples = Annotated[int, in_more("--resamples", help="Bootstrap resamples for the confidence intervals.")]
+MaxLength = Annotated[
+    int | None,
+    Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
+]
+MethodName = Annotated[
+    str | None, Option("--method", help="Method of a model without calibration, as in uat:gate=k; analytic by default.")
+]
+Strict = Annotated[
+    bool, Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")
+]
+
+Engine = Annotated[str, in_where("--engine", help="local, or ray for several processes or machines.")]
+Address = Annotated[
+    str | None, in_where("--address", help="Ray cluster, host:port or auto; by default one is started here.")
+]
+Workers = Annotated[
+    int | None, in_where("--workers", help="Ray workers, each with the model; by default all that fit.")
+]
+Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker; 0.5 is allowed.")]
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
+from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import ScoringBar
@@ -17,28 +18,36 @@ from uatlite.errors import ConfigurationError, DataError
 
 
 def predict(
-    model: str,
-    input: str,
-    output: Path,
-    method: str | None = None,
-    max_length: int | None = None,
-    windows: bool = False,
-    rejects: Path | None = None,
-    strict: bool = False,
-    resume: bool = False,
-    overwrite: bool = False,
-    review: int | None = None,
-    text: str | None = None,
-    text_pair: str | None = None,
-    options: str | None = None,
-    id: str = "id",
-    keep: list[str] | None = None,
-    keep_text: bool | None = None,
-    format: str | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
+    model: shared.Classifier,
+    input: Annotated[str, Argument(help=shared.INPUT_HELP)],
+    output: Annotated[Path, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
+    method: shared.MethodName = None,
+    max_length: shared.MaxLength = None,
+    windows: Annotated[
+        bool, Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting.")
+    ] = False,
+    rejects: Annotated[Path | None, Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
+    strict: shared.Strict = False,
+    resume: Annotated[bool, Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing output or an unfinished run.")] = False,
+    review: Annotated[
+        int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
+    ] = None,
+    text: shared.KnownText = None,
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
+    keep: Annotated[
+        list[str] | None, shared.in_columns(help="Columns to copy, as in id,date; may be repeated.")
+    ] = None,
+    keep_text: Annotated[
+        bool | None, shared.in_columns(help="Copy the text too, or leave it out; by default CSV has it.")
+    ] = None,
+    format: shared.Format = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.classifiers import load, product_class
@@ -97,10 +106,12 @@ _WIDTH = 300
 
 
 def review(
-    scored: Path,
-    rows: int = 20,
-    output: Path | None = None,
-    overwrite: bool = False,
+    scored: Annotated[Path, Argument(help="File that 'uatlite predict' wrote, with the texts in it.")],
+    rows: Annotated[int, Option("--rows", "-n", min=1, help="How many rows.")] = 20,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension; by default they are printed.")
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Show the rows of a scored file that a person should see first, with text and reason."""
     from uatlite.scoring.review import review_rows
@@ -136,21 +147,31 @@ def _short(value: object) -> str:
 
 
 def explain(
-    model: str,
-    text: str,
-    pair: str | None = None,
-    option: list[str] | None = None,
-    label: str | None = None,
-    entity: int | None = None,
-    output: Path | None = None,
-    shade: str = "share",
-    estimator: str = "delta",
-    method: str | None = None,
-    uncalibrated: bool = False,
-    max_length: int | None = None,
-    samples: int = 200,
-    layer: int | None = None,
-    head: int | None = None,
+    model: shared.Classifier,
+    text: Annotated[str, Argument(help="The text, the first text of a pair, or the question.")],
+    pair: Annotated[str | None, Option(help="The second text of a pair.")] = None,
+    option: Annotated[
+        list[str] | None, Option(help="An option of a multiple-choice question; repeat for each.")
+    ] = None,
+    label: Annotated[
+        str | None, Option(help="Of many labels: the one to explain; by default the least sure one.")
+    ] = None,
+    entity: Annotated[
+        int | None, Option(help="Of entities: the number of the one to explain, from 0; by default the least sure one.")
+    ] = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
+    ] = None,
+    shade: Annotated[
+        str, Option(help="What words are shaded by: share (of the variance), masking or uncertainty (U).")
+    ] = "share",
+    estimator: Annotated[str, Option(help="How layers are compared: delta, isolated or total-variance.")] = "delta",
+    method: shared.MethodName = None,
+    uncalibrated: Annotated[bool, Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
+    max_length: shared.MaxLength = None,
+    samples: Annotated[int, shared.in_more(help="Passes for each layer and component; delta needs none.")] = 200,
+    layer: Annotated[int | None, shared.in_more(help="Layer of the attention maps, from 1; by default all.")] = None,
+    head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
 ) -> None:
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifiers import load

@@ -1,26 +1,31 @@
 """Keeping the promise: rows to label, whether it still holds by their labels, and the versions of a classifier."""
 
 from pathlib import Path
+from typing import Annotated
 
-from typer import echo
+from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
 
 
 def pick(
-    scored: str,
-    output: Path,
-    budget: int = 100,
-    random_share: float = 0.75,
-    of: str = "answers",
-    errors: bool = False,
-    label: str = "input_label",
-    seed: int = 0,
-    text: str | None = None,
-    text_pair: str | None = None,
-    options: str | None = None,
-    id: str = "id",
-    format: str | None = None,
+    scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep-text).")],
+    output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV or Parquet, by extension.")],
+    budget: Annotated[int, Option(help="How many rows to label.")] = 100,
+    random_share: Annotated[
+        float, Option(help="Share drawn at random from the answers; the others are doubtful or out of scope.")
+    ] = 0.75,
+    of: Annotated[str, Option(help="What is drawn from at random: answers, or all rows.")] = "answers",
+    errors: Annotated[
+        bool, Option("--errors", help="Instead: rows of a labelled file that are probably mislabelled.")
+    ] = False,
+    label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
+    seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
+    text: shared.KnownText = None,
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id.")] = "id",
+    format: shared.Format = None,
 ) -> None:
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
@@ -42,18 +47,24 @@ def pick(
 
 
 def recheck(
-    directory: Path,
-    labelled: str,
-    update: bool = False,
-    target_risk: float | None = None,
-    scored: str | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    text: str | None = None,
-    text_pair: str | None = None,
-    options: str | None = None,
-    label: str | None = None,
-    format: str | None = None,
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    labelled: Annotated[str, Argument(help=f"Rows of today with labels, as pick chose them. {shared.INPUT_HELP}")],
+    update: Annotated[
+        bool, Option("--update", help="Make a new promise from these rows: a new version beside the old one.")
+    ] = False,
+    target_risk: Annotated[
+        float | None, Option(help="Check this risk instead of the promised one; with --update, promise it.")
+    ] = None,
+    scored: Annotated[
+        str | None, Option(help="Scored rows of today, unlabelled: where a search starts, and what shift is told by.")
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of folds and splits.")] = 0,
+    strict: shared.Strict = False,
+    text: shared.KnownText = None,
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    label: shared.KnownLabel = None,
+    format: shared.Format = None,
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
     from uatlite.classifier import recheck as checking
@@ -91,8 +102,8 @@ def recheck(
 
 
 def history(
-    directory: Path,
-    use: int | None = None,
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    use: Annotated[int | None, Option(help="Go back to the version of this number.")] = None,
 ) -> None:
     """List the versions of a classifier, or go back to one; nothing is overwritten."""
     from uatlite.classifier import saving

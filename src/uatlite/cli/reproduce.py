@@ -2,11 +2,11 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
-from typer import Exit
+from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import ReproductionBar
@@ -16,30 +16,57 @@ if TYPE_CHECKING:
     from uatlite.scoring.on_ray import Cluster
 
 
+REPRODUCE_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite reproduce --list
+
+  uatlite reproduce main -o out
+
+  uatlite reproduce all --backbone DIR --data-dir DATA --limit 500 --seeds 2 -o out
+
+Models and predictions are kept in DIR and shared by all tables. After Ctrl-C the same command continues from there.
+"""
+
+
 ALL = "all"
 INCOMPLETE = 3
 
 
 def reproduce(
-    names: list[str] | None = None,
-    output: Path | None = None,
-    listed: bool = False,
-    backbone: str | None = None,
-    other: list[str] | None = None,
-    recipe: str | None = None,
-    precision: str | None = None,
-    seeds: int = 5,
-    trained_seeds: int | None = None,
-    data_dir: Path | None = None,
-    limit: int | None = None,
-    train_limit: int | None = None,
-    tasks: str | None = None,
-    learned_only: bool = False,
-    resamples: int = 1000,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
+    names: Annotated[list[str] | None, Argument(help="Names of tables, or all; --list shows them.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Directory for everything.")] = None,
+    listed: Annotated[bool, Option("--list", help="List the tables and what each of them needs.")] = False,
+    backbone: Annotated[
+        str | None, Option(help="Directory or hub id; by default bert-base-uncased and the paper's others.")
+    ] = None,
+    other: Annotated[
+        list[str] | None, Option(help="Another backbone for tables that compare them; may be repeated, small to large.")
+    ] = None,
+    recipe: Annotated[
+        str | None, Option(help="Recipe of the training; by default paper, with --limit few-rows.")
+    ] = None,
+    precision: shared.Precision = None,
+    seeds: shared.Seeds = 5,
+    trained_seeds: Annotated[
+        int | None, Option(help="Fewer seeds for methods with a training of their own: SNGP, variational layer.")
+    ] = None,
+    data_dir: shared.DataDir = None,
+    limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each set, drawn at random.")] = None,
+    train_limit: Annotated[
+        int | None, shared.in_data(help="Train on N rows; by default ten times --limit, or all.")
+    ] = None,
+    tasks: Annotated[
+        str | None, shared.in_data(help="Only models of these tasks, as in sst2,mnli; other cells stay empty.")
+    ] = None,
+    learned_only: Annotated[
+        bool, Option("--learned-only", help="Spend no more than the plain model on a task that it has not learned.")
+    ] = False,
+    resamples: shared.Resamples = 1000,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Recompute tables and figures of the paper, beside the paper's numbers. Exit code 3: something is missing."""
     from uatlite.errors import ConfigurationError

@@ -2,38 +2,68 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
 
+TRAIN_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite train --data reviews.csv --text body --label stars --recipe few-rows -o my-model
+
+  uatlite train --task sst2 --backbone bert-base-uncased -o my-model
+
+  uatlite train --task sst2 --method swag:rank=20 -o my-swag
+
+  uatlite train --data names.conll --recipe few-rows -o my-tagger
+
+A fifth of your own file is not trained on but written to DIR/held-out.jsonl, to calibrate on:
+
+  uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o my-classifier
+"""
+
 
 def train(
-    output: Path,
-    backbone: str = "minilm",
-    method: str = "base",
-    recipe: str = "paper",
-    seed: int = 0,
-    resume: bool = False,
-    base: list[Path] | None = None,
-    checkpoint_steps: int | None = None,
-    task: str | None = None,
-    data: Path | None = None,
-    held_out: float = 0.2,
-    validation: Path | None = None,
-    limit: int | None = None,
-    data_dir: Path | None = None,
-    strict: bool = False,
-    text: str = "text",
-    text_pair: str | None = None,
-    label: str = "label",
-    label_order: str | None = None,
-    learning_rate: float | None = None,
-    warmup_steps: int | None = None,
-    batch_size: int | None = None,
-    epochs: int | None = None,
-    max_length: int | None = None,
-    patience: int | None = None,
-    precision: str | None = None,
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the classifier.")],
+    backbone: Annotated[str, Option(help="Model to start from: minilm, a directory or a hub id.")] = "minilm",
+    method: Annotated[str, Option(help="Method to train for, as in swag:rank=20; see 'uatlite methods'.")] = "base",
+    recipe: Annotated[str, Option(help="paper; few-rows or demo for a few thousand rows on a CPU.")] = "paper",
+    seed: Annotated[int, Option(help="Seed of the new head, the order of rows and dropout.")] = 0,
+    resume: Annotated[bool, Option("--resume", help="Continue from the last checkpoint in DIR.")] = False,
+    base: Annotated[
+        list[Path] | None,
+        Option(help="Finished plain training of the same settings, reused by ensemble (may be repeated) and laplace."),
+    ] = None,
+    checkpoint_steps: Annotated[
+        int | None, Option(help="Keep a checkpoint every N steps; by default each epoch.")
+    ] = None,
+    task: shared.TaskName = None,
+    data: Annotated[
+        Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV, Parquet or CoNLL.")
+    ] = None,
+    held_out: Annotated[float, shared.in_data(help="Share of --data not to train on, for calibration.")] = 0.2,
+    validation: Annotated[
+        Path | None, shared.in_data(help="File to watch for --patience; by default the held-out rows.")
+    ] = None,
+    limit: Annotated[int | None, shared.in_data(help="Train on N rows, drawn by --seed.")] = None,
+    data_dir: shared.DataDir = None,
+    strict: shared.Strict = False,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
+    label: shared.Label = "label",
+    label_order: shared.LabelOrder = None,
+    learning_rate: Annotated[float | None, shared.in_recipe(help="Peak learning rate.")] = None,
+    warmup_steps: Annotated[int | None, shared.in_recipe(help="Steps of warm-up.")] = None,
+    batch_size: Annotated[int | None, shared.in_recipe(help="Rows of a batch.")] = None,
+    epochs: Annotated[int | None, shared.in_recipe(help="Times through all rows.")] = None,
+    max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
+    patience: Annotated[
+        int | None, shared.in_recipe(help="Stop after N epochs without a better validation NLL.")
+    ] = None,
+    precision: shared.Precision = None,
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
     from uatlite.lab.evaluate.plan import parse_names

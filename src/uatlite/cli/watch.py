@@ -2,10 +2,10 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import Exit
+from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
 from uatlite.errors import ConfigurationError, DataError
@@ -16,21 +16,48 @@ if TYPE_CHECKING:
 
 
 ALARM = 4
+WATCH_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite watch my-classifier scored/ -o watch.json --once --report watch.html   # for cron: exit code 4 on an alarm
+
+  uatlite watch my-classifier scored/ -o watch.json --time created_at            # looks again every minute
+
+  uatlite watch my-classifier scored/ -o watch.json --acknowledge                # the change is over
+
+  uatlite watch my-classifier scored/ -o watch.json --acknowledge --new-normal   # the change stays
+
+  uatlite watch my-classifier -o traffic.json --once --report watch.html   # of: uatlite serve --watch traffic.json
+"""
 
 
 def watch(
-    classifier: str,
-    scored: str | None = None,
+    classifier: Annotated[str, Argument(help="Directory that 'uatlite calibrate' wrote.")],
+    scored: Annotated[
+        str | None,
+        Argument(help="What 'uatlite predict' wrote: a file or a directory. Without it: what a service has counted."),
+    ] = None,
     *,
-    state: Path,
-    once: bool = False,
-    every: float = 60.0,
-    bound: float | None = None,
-    acknowledge: bool = False,
-    new_normal: bool = False,
-    report: Path | None = None,
-    time_column: str | None = None,
-    text: str | None = None,
+    state: Annotated[Path, Option("--output", "-o", help="File that keeps all that is known; each look continues it.")],
+    once: Annotated[bool, Option("--once", help="Look once; exit code 4 if there is an alarm.")] = False,
+    every: Annotated[float, Option(help="Seconds between two looks, without --once.")] = 60.0,
+    bound: Annotated[
+        float | None, Option(help="Probability that it ever raises a false alarm, at most; 0.01 for a new state.")
+    ] = None,
+    acknowledge: Annotated[
+        bool, Option("--acknowledge", help="Reset after an alarm: begin again against the calibration rows.")
+    ] = False,
+    new_normal: Annotated[
+        bool, Option("--new-normal", help="With --acknowledge: compare with the rows from now on instead.")
+    ] = False,
+    report: Annotated[Path | None, Option(help="Also write a page: what changed, since when, what to do.")] = None,
+    time_column: Annotated[
+        str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        shared.in_columns("--text", help="Column of the text, for the page; text by default."),
+    ] = None,
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
     if new_normal and not acknowledge:
