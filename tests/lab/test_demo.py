@@ -13,8 +13,7 @@ from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
 from uatlite.lab.demo import DemoSettings as Settings
 from uatlite.lab.report import evaluation_page as explaining
-from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import open_evaluation
+from uatlite.lab.report.evaluation import abstain, open_evaluation
 from uatlite.lab.report.evaluation_page import EXPLAINED, read_explanations
 from uatlite.lab.train.recipe import Recipe
 from uatlite.model.load import load_checkpoint

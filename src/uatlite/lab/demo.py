@@ -18,8 +18,7 @@ from uatlite.lab.evaluate.plan import CALIBRATION, Plan, SetChoice, parse_conten
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.runs import Progress
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import open_evaluation
+from uatlite.lab.report.evaluation import abstain, open_evaluation
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.results import findings, write_results
 from uatlite.lab.train.fine_tune import fine_tune

@@ -9,8 +9,7 @@ import pytest
 from reference import rule_of
 from uatlite.errors import ConfigurationError, StoreError
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import Evaluation, open_evaluation
+from uatlite.lab.report.evaluation import Evaluation, abstain, open_evaluation
 from uatlite.lab.report.results import findings, headline
 from uatlite.trust.rule import Rule
 from uatlite.trust.scope import Scope, fit_scope

@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
-from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.curves import (
     at_thresholds,
     draw_menu,
@@ -20,7 +19,7 @@ from uatlite.lab.report.curves import (
     scores_figure,
     strokes,
 )
-from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.evaluation import Evaluation, abstain
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.intervals import METRICS

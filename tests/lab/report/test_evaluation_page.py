@@ -10,8 +10,7 @@ import pytest
 
 from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import evaluation_page as build
-from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row, open_evaluation
+from uatlite.lab.report.evaluation import Evaluation, abstain, as_line, examples_of, name_of_row, open_evaluation
 from uatlite.lab.report.results import verdict_in_words, write_results
 from uatlite.model.load import Checkpoint
 from uatlite.text.examples import content_key

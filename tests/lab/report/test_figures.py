@@ -10,7 +10,7 @@ import pytest
 
 from uatlite.lab.report.curves import SetFigures, scores_figure, set_figures, strokes
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.figures import ROLES, file_name, inline_svg
+from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: SetF
 
 def test_titles_and_descriptions_are_escaped() -> None:
     svg = '<?xml version="1.0"?><svg height="1" viewBox="0 0 1 1"><g id="a"></g></svg>'
-    found = inline_svg(svg, "name", "a < b", "<script>")
+    found = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline
     assert '<title id="name-title">a &lt; b</title>' in found
     assert "&lt;script&gt;" in found
     assert "<script>" not in found

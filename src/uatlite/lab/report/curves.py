@@ -15,8 +15,7 @@ from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import AnswerOutcome, Outcome
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import SetScores
-from uatlite.lab.report.abstention import Abstention
-from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.evaluation import Abstention, Evaluation
 from uatlite.lab.report.figures import MUTED, RIGHT, SERIES, WRONG, RenderedFigure, figure_of, percent, render
 from uatlite.lab.report.results import heading
 from uatlite.lab.report.tables import Columns, Record, records_of

@@ -1,4 +1,4 @@
-"""An evaluation read back from disk without a model: results, stored predictions, and the texts of a task.
+"""An evaluation read back from disk without a model: results, stored predictions, texts; and who would be answered.
 
     DIR/results.json          written by `uatlite evaluate … -o DIR`
         store/                the logits of every pass; of several answers a text instead
@@ -7,6 +7,11 @@
         texts.jsonl           the texts of the first set
 
 The store has no texts. Those of the first set lie beside it; without that file those of a task are loaded again.
+
+`abstain` tells what a classifier would do that was calibrated on the calibration rows. The rule is that of
+`UncertaintyClassifier.calibrate`. All calibration rows in scope decide it, by the margin of the logits, which no label
+has fitted. A baseline calibrator may change a prediction and needs rows of its own: a third fits it and the others
+decide. A text is answered if it is in scope and its margin is above the threshold.
 """
 
 import json
@@ -21,22 +26,36 @@ from safetensors.numpy import load_file, save
 
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
-from uatlite.errors import DataError, MissingDependency, StoreError
+from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerOutcome, AnswerScores, Outcome, outcome_of
+from uatlite.lab.evaluate.outcomes import (
+    OUTCOMES,
+    AnswerOutcome,
+    AnswerScores,
+    Outcome,
+    class_indices,
+    fit_calibrator,
+    outcome_of,
+)
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
+from uatlite.metrics.rows import Rows
+from uatlite.predictive import margin
 from uatlite.text.examples import content_key
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
 from uatlite.text.write import atomic_file
-from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Example, Text, strings
+from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
+from uatlite.trust.promise import Labelled, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, Menu, Rule, Wanted
+from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
+from uatlite.values import Example, Floats, Marks, Text, strings
 
 RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answers.safetensors"
 _BASE = "base"
 """The method that runs the plain pass."""
+TARGET_RISK = 0.1
 _ANSWER_FIELDS = ("confidence", "right", "text")
 Outcomes = Mapping[str, Outcome | AnswerOutcome]
 """contender -> what it says about a set, beside the gold answers"""
@@ -89,23 +108,28 @@ class Evaluation:
         keys = self.results.calibration_runs.get(method)
         return self._read(keys[0]) if keys else None
 
-    def with_representations(self, rows: StoredPredictions) -> StoredPredictions:
-        """The rows with what the head reads of them: by the method itself, or by the plain pass over the same rows.
+    def labelled(self, rows: StoredPredictions) -> StoredPredictions:
+        """The rows with a gold label that the model knows, and what the head reads of them.
 
-        They have none where neither is stored.
+        It is read by the method itself, or by the plain pass over the same rows; none where neither is stored.
         """
         recipe = rows.provenance.recipe
         for key, run in self.runs.items() if rows.passes.representations is None else ():
             plain = run.provenance.recipe
             if run.provenance.method == _BASE and (plain.model, plain.data) == (recipe.model, recipe.data):
-                read = self._read(key).passes.representations
-                return replace(rows, passes=replace(rows.passes, representations=read))
-        return rows
+                passes = replace(rows.passes, representations=self._read(key).passes.representations)
+                rows = replace(rows, passes=passes)
+                break
+        return rows.take(np.flatnonzero(class_indices(rows) >= 0))
 
     def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
         """The examples of the first set by id, from the file beside the results or the task; empty without both."""
         if self.texts is not None:
-            return read_texts(self.texts)
+            with self.texts.open(encoding="utf-8") as file:
+                states = list(map(json.loads, file))
+            texts = [load_value(Text, state["text"], advice="evaluate again.") for state in states]
+            read = zip(states, texts, strict=True)
+            return {state["id"]: Example(state["id"], text, state["label"]) for state, text in read}
         first = self.results.sets[0]
         return examples_of(self.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
 
@@ -157,14 +181,6 @@ def text_line(example: Example) -> str:
     return json.dumps(state, ensure_ascii=False) + "\n"
 
 
-def read_texts(path: Path) -> dict[str, Example]:
-    """The texts of a file by id."""
-    with path.open(encoding="utf-8") as file:
-        states = list(map(json.loads, file))
-    texts = [load_value(Text, state["text"], advice="evaluate again.") for state in states]
-    return {state["id"]: Example(state["id"], text, state["label"]) for state, text in zip(states, texts, strict=True)}
-
-
 def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
     """The examples of a stored run of a task by id; empty where the data are not found."""
     recipe = provenance.recipe
@@ -186,15 +202,10 @@ def name_of_row(example: Example) -> str | None:
     return None if example.id.partition("#")[0] == content_key(example.text)[:16] else example.id
 
 
-def _array_name(*names: str) -> str:
-    """What the array of a set, a contender and a field is called."""
-    return " | ".join(names)
-
-
 def write_answers(outcomes: Mapping[str, Mapping[str, AnswerOutcome]], directory: Path) -> Path:
     """Write the answers by set and contender."""
     arrays = {
-        _array_name(set_name, contender, name): np.ascontiguousarray(getattr(outcome, name))
+        f"{set_name} | {contender} | {name}": np.ascontiguousarray(getattr(outcome, name))
         for set_name, of_set in outcomes.items()
         for contender, outcome in of_set.items()
         for name in _ANSWER_FIELDS
@@ -210,7 +221,7 @@ def read_answers(path: Path, results: Results) -> dict[tuple[str, str], AnswerOu
         arrays = load_file(path)
         return {
             (scores.name, contender): AnswerOutcome(
-                **{name: arrays[_array_name(scores.name, contender, name)] for name in _ANSWER_FIELDS},
+                **{name: arrays[f"{scores.name} | {contender} | {name}"] for name in _ANSWER_FIELDS},
                 texts=scores.rows,
                 pairs=results.kind == "labels",
             )
@@ -219,3 +230,151 @@ def read_answers(path: Path, results: Results) -> dict[tuple[str, str], AnswerOu
         }
     except (OSError, KeyError, SafetensorError) as error:
         raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error
+
+
+# ── what would be answered ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class AbstainedRow:
+    """A row that the rule does not answer."""
+
+    id: str
+    predicted: str
+    gold: str
+    confidence: float
+    out_of_scope: bool
+
+    @property
+    def right(self) -> bool:
+        return self.predicted == self.gold
+
+
+@dataclass(frozen=True, eq=False)
+class RuledSet:
+    """Counts of answers and errors on one set under the rule."""
+
+    name: str
+    rows: int
+    answered: int
+    wrong: int
+    """wrong answers"""
+    wrong_without: int
+    """wrong answers without the rule, with every row answered"""
+    out_of_scope: int
+    """rows that are not answered because they are out of scope"""
+    abstained: tuple[AbstainedRow, ...]
+    """the smallest margin first"""
+
+    @property
+    def coverage(self) -> float:
+        return self.answered / self.rows
+
+    @property
+    def risk(self) -> float:
+        """The share of answers that is wrong; 0 without answers."""
+        return self.wrong / self.answered if self.answered else 0.0
+
+    @property
+    def risk_without(self) -> float:
+        return self.wrong_without / self.rows
+
+
+@dataclass(frozen=True, eq=False)
+class Abstention:
+    """A contender's rule and its outcome."""
+
+    contender: str
+    rule: Rule
+    scope: Scope | None
+    """None where the rows are too few, or where the store does not have what the scope reads"""
+    sets: tuple[RuledSet, ...]
+    menu: Menu | None
+    """the risks that the same rows can promise; None where a calibrator that may change a prediction takes some"""
+
+
+def abstain(
+    evaluation: Evaluation,
+    contender: str | None = None,
+    *,
+    target: float = TARGET_RISK,
+    scope: Scope | None = None,
+) -> Abstention | None:
+    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
+
+    Without a name the contender is the one that the verdict recommends: the test rows chose it, so the calibration rows
+    decide the promise alone. `scope` is that of a calibrated classifier; without it the calibration rows give one.
+    """
+    names, verdict = [each.name for each in evaluation.contenders], evaluation.results.verdict
+    if contender is None:
+        contender = names[0] if verdict is None else verdict.recommended
+    check_choice("contender", contender, names)
+    asked = evaluation.contenders[names.index(contender)]
+    stored = evaluation.calibration_rows(asked.method.name)
+    if stored is None:
+        return None
+    stored = evaluation.labelled(stored)
+    scope, inside = _scope(stored, scope)
+    calibrator, fitting = evaluation.calibrators[contender], None
+    if asked.calibrator not in CALIBRATORS:  # else no row fits anything that the rule is about
+        fitting = fitting_rows(len(stored.ids))
+        calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
+    decision = decide(
+        Labelled({RAW_SCORE: _margins(stored)}, outcome_of(stored, calibrator).rows.correct == 0),
+        Wanted(kind="risk", target=target, score=RAW_SCORE),
+        inside=inside,
+        fitting=fitting,
+        menu=fitting is None,
+    )
+    rule = decision.rule
+    assert rule is not None
+    sets = []
+    for scores in evaluation.results.sets:
+        rows = evaluation.labelled(evaluation.predictions(asked.method.name, scores.name))
+        sets.append(_ruled(scores.name, rows, outcome_of(rows, calibrator).rows, rule, scope))
+    return Abstention(contender, rule, scope, tuple(sets), decision.menu)
+
+
+def _margins(stored: StoredPredictions) -> Floats:
+    """(rows,): the largest logit minus the second, before calibration"""
+    return margin(stored.passes.mean_logits)
+
+
+def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None, Marks | None]:
+    """The scope by these calibration rows, or the given one; and which of the rows are inside, None for all."""
+    passes = stored.passes
+    if passes.representations is None or len(stored.ids) < CALIBRATION_ROWS:
+        return None, None
+    if given is not None:
+        return given, in_scope(given.nonconformity(passes.representations, passes.mean_logits), given.false_alarm)
+    scope = fit_scope(None, passes.representations, passes.mean_logits)
+    return scope, scope.inside
+
+
+def _ruled(name: str, stored: StoredPredictions, rows: Rows, rule: Rule, scope: Scope | None) -> RuledSet:
+    """The outcome of a rule on the stored rows of a set."""
+    passes, classes, margins = stored.passes, stored.provenance.classes, _margins(stored)
+    outside = np.zeros(len(stored.ids), dtype=np.bool_)
+    if scope is not None and passes.representations is not None:
+        outside = scope.out_of_scope(scope.p_values(passes.representations, passes.mean_logits))
+    answers, wrong = rule.reports(margins) & ~outside, rows.correct == 0
+    abstained = tuple(
+        AbstainedRow(
+            id=stored.ids[i],
+            predicted=classes[rows.predicted[i]],
+            gold=classes[rows.labels[i]],
+            confidence=float(rows.confidence[i]),
+            out_of_scope=bool(outside[i]),
+        )
+        for i in np.argsort(margins, kind="stable")
+        if not answers[i]
+    )
+    return RuledSet(
+        name=name,
+        rows=len(wrong),
+        answered=int(answers.sum()),
+        wrong=int((answers & wrong).sum()),
+        wrong_without=int(wrong.sum()),
+        out_of_scope=int(outside.sum()),
+        abstained=abstained,
+    )

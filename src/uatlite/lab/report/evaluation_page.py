@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError
-from uatlite.lab.report.abstention import TARGET_RISK, Abstention, abstain
 from uatlite.lab.report.curves import menu_figure, set_figures
-from uatlite.lab.report.evaluation import Evaluation, as_line, has_several, home_of, name_of_row, open_evaluation
+from uatlite.lab.report.evaluation import (
+    TARGET_RISK,
+    Abstention,
+    Evaluation,
+    abstain,
+    as_line,
+    has_several,
+    home_of,
+    name_of_row,
+    open_evaluation,
+)
 from uatlite.lab.report.explanation import Shading
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.results import (

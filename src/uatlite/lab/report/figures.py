@@ -92,8 +92,22 @@ class RenderedFigure:
 
     @property
     def inline(self) -> str:
-        """The SVG as an element of a page."""
-        return inline_svg(self.svg, self.name, self.title, self.alt)
+        """The SVG as an element of a page: no background, colours by role, unique ids, a title and a description."""
+        body = self.svg[self.svg.index("<svg") :]
+        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+        # The first patch is the background of the whole figure.
+        body = re.sub(r'<g id="patch_1">.*?</g>', "", body, count=1, flags=re.DOTALL)
+        body = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', body)
+        body = re.sub(r'(url\(#|href="#)', rf"\g<1>{self.name}-", body)
+        for colour, role in ROLES.items():
+            body = body.replace(colour, f"var({role})")
+        head, rest = body.split(">", 1)
+        view = re.search(r'viewBox="[^"]+"', head)
+        assert view is not None
+        title, told = f"{self.name}-title", f"{self.name}-alt"
+        opening = f'<svg class="figure" role="img" aria-labelledby="{title} {told}" {view.group()}>'
+        named = f'<title id="{title}">{escape(self.title)}</title><desc id="{told}">{escape(self.alt)}</desc>'
+        return f"{opening}{named}{rest}"
 
     @property
     def numbers(self) -> str:
@@ -122,20 +136,3 @@ def render(name: str, title: str, alt: str, records: Iterable[Record], draw: Cal
 def file_name(text: str) -> str:
     """Letters, digits, dots and dashes of a text, as in 'reliability-sst2-test-uat-ts'."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
-
-
-def inline_svg(svg: str, name: str, title: str, alt: str) -> str:
-    """An SVG file as an element of a page: no background, colours by role, unique ids, a title and a description."""
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    # The first patch is the background of the whole figure.
-    body = re.sub(r'<g id="patch_1">.*?</g>', "", body, count=1, flags=re.DOTALL)
-    body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
-    body = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", body)
-    for colour, role in ROLES.items():
-        body = body.replace(colour, f"var({role})")
-    head, rest = body.split(">", 1)
-    view = re.search(r'viewBox="[^"]+"', head)
-    assert view is not None
-    opening = f'<svg class="figure" role="img" aria-labelledby="{name}-title {name}-alt" {view.group()}>'
-    return f'{opening}<title id="{name}-title">{escape(title)}</title><desc id="{name}-alt">{escape(alt)}</desc>{rest}'

@@ -16,8 +16,7 @@ from uatlite.lab.evaluate.comparison import Score, Scores, relation
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
-from uatlite.lab.report.abstention import Abstention
-from uatlite.lab.report.evaluation import TEXTS, has_several, text_line
+from uatlite.lab.report.evaluation import TEXTS, Abstention, has_several, text_line
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
