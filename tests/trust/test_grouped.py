@@ -33,7 +33,12 @@ def draw(texts, rng, mean=1.2, together=0.0, tail=False, trap=0.0):
     luck = np.where(rng.random(len(text)) < together, rng.random(texts)[text], rng.random(len(text)))
     wrong = luck > scores
     trapped = (rng.random(texts) < trap)[text]
-    return np.where(trapped, 0.999, scores), wrong | trapped, text
+    return TextScores(np.where(trapped, 0.999, scores), text, texts, wrong | trapped)
+
+
+def rule_for(sample, target, kind="precision", **wanted):
+    """The rule by labelled answers; without a reference a tenth of the texts plans."""
+    return rule_of(sample.scores, sample.wrong, target, kind, text=sample.text, texts=sample.texts, **wanted)
 
 
 WORLDS = {
@@ -48,18 +53,15 @@ WORLDS = {
 @pytest.mark.parametrize("kind, target", [("precision", 0.15), ("per-text", 0.12)])
 def test_the_promise_is_broken_no_more_often_than_stated(world, kind, target):
     """80 samples of 250 texts at the confidence 0.8, with and without a reference, against a huge sample."""
-    s, w, t = draw(HUGE, np.random.default_rng(99), **world)
-    truth = TextScores(s, t, HUGE)
+    truth = draw(HUGE, np.random.default_rng(99), **world)
     broken, promised, repetitions = 0, 0, 80
     for repetition in range(repetitions):
         rng = np.random.default_rng(repetition)
-        scores, wrong, text = draw(250, rng, **world)
-        others, _, of_text = draw(300, rng, **world)
-        sample, reference = TextScores(scores, text, 250, wrong), TextScores(others, of_text, 300)
+        sample, reference = draw(250, rng, **world), draw(300, rng, **world)
         wanted = Wanted(kind=kind, target=target, confidence=0.8, seed=repetition)
         rule = TextsPlanner(wanted, sample, reference, most_answers(reference)).searched(target)
         reported = truth.shown(rule.threshold, rule.most)
-        shown, errors = reported.sum(), (reported & w).sum()
+        shown, errors = reported.sum(), (reported & truth.wrong).sum()
         promised += rule.promised
         broken += errors > target * (shown if kind == "precision" else HUGE)
     assert broken <= binom.ppf(0.999, repetitions, 0.2)
@@ -155,9 +157,7 @@ def test_with_one_answer_a_text_the_search_is_the_slow_one_with_exact_tests(seed
 
 
 def test_the_plan_reads_nothing_but_the_reference():
-    rng = np.random.default_rng(1)
-    s, _, t = draw(400, rng, tail=True)
-    others = TextScores(s, t, 400)
+    others = draw(400, np.random.default_rng(1), tail=True)
     plan = planned(others, 300, 0.1, 0.05, 6)
     assert len(plan.thresholds) <= GRID + 1
     assert plan.thresholds[-1] == -math.inf
@@ -189,15 +189,13 @@ def test_scores_that_are_no_probabilities_give_ranks():
 
 
 def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
-    rng = np.random.default_rng(2)
-    scores, wrong, text = draw(1000, rng, together=0.3)
-    rule = rule_of(scores, wrong, 0.15, "precision", text=text, texts=1000, most=2)
-    assert rule.promised
-    assert rule.texts == 900
+    sample = draw(1000, np.random.default_rng(2), together=0.3)
+    rule = rule_for(sample, 0.15, most=2)
+    assert (rule.promised, rule.texts) == (True, 900)
     assert rule.most <= 2
-    shown = rule.reports(scores, text)
-    assert (scores[shown] > rule.threshold).all()
-    assert np.bincount(text[shown]).max() <= rule.most
+    shown = rule.reports(sample.scores, sample.text)
+    assert (sample.scores[shown] > rule.threshold).all()
+    assert sample.tally(shown).max() <= rule.most
     low, high = rule.coverage_interval
     assert low < rule.coverage < high
     assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
@@ -205,22 +203,21 @@ def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
     assert "at most 15.00% of them are wrong" in rule.describe()
     wrongly = f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
     assert wrongly in rule.describe()
-    per_text = rule_of(scores, wrong, 0.2, "per-text", text=text, texts=1000)
-    assert "at most 0.2 wrong answers a text on average" in per_text.describe()
+    assert "at most 0.2 wrong answers a text on average" in rule_for(sample, 0.2, "per-text").describe()
     with pytest.raises(StoreError, match="threshold: 'high' is not a number"):
         load(Rule, {**dump(rule), "threshold": "high"}, advice="calibrate again.")
 
 
 def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
-    scores, wrong, text = draw(500, np.random.default_rng(3))
-    rule = rule_of(scores, wrong, 0.01, "precision", text=text, texts=500)
+    sample = draw(500, np.random.default_rng(3))
+    rule = rule_for(sample, 0.01)
     assert (rule.promised, rule.threshold, rule.reported, rule.coverage) == (False, math.inf, 0, 0.0)
     assert rule.describe().startswith("Report nothing: 450 texts with")
     assert "they do promise" in rule.reason
     assert "more labelled texts" in rule.reason
-    assert not rule.reports(scores, text).any()
+    assert not rule.reports(sample.scores, sample.text).any()
     assert again(rule) == rule
-    everything = rule_of(scores, np.ones(len(scores), dtype=bool), 0.1, "precision", text=text, texts=500)
+    everything = rule_for(replace(sample, wrong=np.ones(len(sample.scores), dtype=bool)), 0.1)
     assert "they promise no risk up to 50%" in everything.reason
     assert "more texts will hardly help" in everything.reason
 
@@ -228,24 +225,19 @@ def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
 def test_the_texts_that_a_promise_would_take_are_about_right():
     """The estimate from 200 texts, where 0.06 cannot be promised, is enough in most samples of that size."""
     rng = np.random.default_rng(4)
-    scores, wrong, text = draw(200, rng)
-    others, _, of_text = draw(2000, rng)
-    reference = TextScores(others, of_text, 2000)
-    planner = TextsPlanner(Wanted(), TextScores(scores, text, 200, wrong), reference, 3)
+    planner = TextsPlanner(Wanted(), draw(200, rng), draw(2000, rng), 3)
     needed = planner.needed(0.06)
     assert 200 < needed < 5000
-    kept = 0
-    for repetition in range(20):
-        scores, wrong, text = draw(needed, np.random.default_rng(repetition))
-        kept += replace(planner, sample=TextScores(scores, text, needed, wrong)).searched(0.06).promised
-    assert kept >= 10
+    samples = [draw(needed, np.random.default_rng(repetition)) for repetition in range(20)]
+    assert sum(replace(planner, sample=sample).searched(0.06).promised for sample in samples) >= 10
 
 
 def test_the_menu_has_the_rule_of_each_risk():
-    scores, wrong, text = draw(600, np.random.default_rng(5))
-    menu = decide(Labelled({"confidence": scores}, wrong, text, 600), Wanted(), menu=True).menu
+    sample = draw(600, np.random.default_rng(5))
+    rows = Labelled({"confidence": sample.scores}, sample.wrong, sample.text, 600)
+    menu = decide(rows, Wanted(), menu=True).menu
     assert [line.target for line in menu.lines] == list(RISKS)
-    assert menu.rule(0.2) == rule_of(scores, wrong, 0.2, "precision", text=text, texts=600)
+    assert menu.rule(0.2) == rule_for(sample, 0.2)
     assert menu.rule(0.02) is None
     assert [line.texts_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
     assert (menu.texts, menu.unit) == (540, "texts")
@@ -284,8 +276,8 @@ def test_texts_set_aside_teach_the_plan_how_often_a_score_is_wrong():
     chances = learned_chances(scores, wrong)
     np.testing.assert_allclose(chances, 1 / (1 + np.exp(2 * scores + 1)), atol=0.05)
     assert learned_chances(np.ones(5), np.zeros(5, dtype=bool)).max() < 0.1
-    s, w, t = draw(800, rng)
-    odds = np.log(s / (1 - s))
-    promised = [rule_of(scale * odds, w, 0.15, "precision", text=t, texts=800) for scale in (1.0, 3.0)]
+    sample = draw(800, rng)
+    odds = np.log(sample.scores / (1 - sample.scores))
+    promised = [rule_for(replace(sample, scores=scale * odds), 0.15) for scale in (1.0, 3.0)]
     assert all(rule.promised for rule in promised)
     assert promised[0].reported == pytest.approx(promised[1].reported, rel=0.1)

@@ -138,29 +138,27 @@ class Found:
             raise InputError(f"reported labels have shape {said.shape}, gold {true.shape}; allowed is the same.")
         return cls(said * true, said, true)
 
-    def precision(self, counts: Floats) -> Floats:
-        """Hits of all kinds / reported; 0 where nothing is reported."""
-        return ratio((counts @ self.hits).sum(axis=1), (counts @ self.reported).sum(axis=1), otherwise=0.0)
-
-    def recall(self, counts: Floats) -> Floats:
-        """Hits of all kinds / gold; 0 where there is no gold."""
-        return ratio((counts @ self.hits).sum(axis=1), (counts @ self.gold).sum(axis=1), otherwise=0.0)
-
-    def f1(self, counts: Floats) -> Floats:
-        """Micro F1, 2 hits / (reported + gold) over all kinds; 0 where there is neither."""
-        occurrences = (counts @ (self.reported + self.gold)).sum(axis=1)
-        return ratio(2 * (counts @ self.hits).sum(axis=1), occurrences, otherwise=0.0)
-
-    def macro_f1(self, counts: Floats) -> Floats:
-        """The mean over kinds of their F1; kinds that are neither reported nor gold are left out."""
-        occurrences = counts @ (self.reported + self.gold)
-        f1 = ratio(2 * (counts @ self.hits), occurrences, otherwise=0.0)
-        return ratio(f1.sum(axis=1), (occurrences > 0).sum(axis=1), otherwise=0.0)
-
     def estimates(self) -> Estimates:
-        """The four metrics, ready to resample texts."""
-        statistics = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "macro_f1": self.macro_f1}
-        return Estimates({name: Estimate(statistic) for name, statistic in statistics.items()}, (len(self.gold),))
+        """Micro precision, recall and F1, and macro F1, ready to resample texts.
+
+        Micro F1 is 2 hits / (reported + gold) over all kinds, macro F1 its mean over kinds that are reported or gold.
+        Each is 0 where its denominator is.
+        """
+        either = self.reported + self.gold
+
+        def micro(part: Floats, whole: Floats) -> Estimate:
+            return Estimate(
+                lambda counts: ratio((counts @ part).sum(axis=1), (counts @ whole).sum(axis=1), otherwise=0.0)
+            )
+
+        def macro_f1(counts: Floats) -> Floats:
+            occurrences = counts @ either
+            f1 = ratio(2 * (counts @ self.hits), occurrences, otherwise=0.0)
+            return ratio(f1.sum(axis=1), (occurrences > 0).sum(axis=1), otherwise=0.0)
+
+        of = {"precision": micro(self.hits, self.reported), "recall": micro(self.hits, self.gold)}
+        of |= {"f1": micro(2 * self.hits, either), "macro_f1": Estimate(macro_f1)}
+        return Estimates(of, (len(self.gold),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +194,7 @@ class LabelRows(Judged):
         text = np.repeat(np.arange(len(self)), self.labels.shape[1])
         wise = partial(column_ece, self)
         losses = np.where(self.labels == 1, self.probabilities, 1 - self.probabilities)
-        decided = Found.of_labels(self.probabilities > self.threshold(0.5), self.labels)
+        decided = Found.of_labels(self.probabilities > self.threshold(0.5), self.labels).estimates()
         flat = self.pairs
         of = {
             "label_ece": Estimate(wise, truth=wise, lowest=0.0),
@@ -207,8 +205,8 @@ class LabelRows(Judged):
                 over_texts(partial(aupr_of, Ranking.of(flat.probabilities[:, 1]), flat.labels.astype(np.float64)), text)
             ),
             "pair_aurc": Estimate(over_texts(partial(aurc.values, flat), text)),
-            "micro_f1": Estimate(decided.f1),
-            "macro_f1": Estimate(decided.macro_f1),
+            "micro_f1": decided["f1"],
+            "macro_f1": decided["macro_f1"],
         }
         return Estimates(of, (len(self),))
 
