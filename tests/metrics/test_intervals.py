@@ -33,6 +33,15 @@ def paired_bootstrap(a, b, labels, *, metrics=METRICS, **how) -> dict[str, Inter
     return intervals(first - second, Resampling(**how))
 
 
+def redrawn(value, *cases, times, seed):
+    """The 2.5 % and 97.5 % quantiles of a value over resamples that are drawn row by row, each case by itself."""
+    generator, values = np.random.default_rng(seed), []
+    for _ in range(times):
+        drawn = [generator.integers(len(case[-1]), size=len(case[-1])) for case in cases]
+        values.append(value(*([part[i] for part in case] for case, i in zip(cases, drawn, strict=True))))
+    return np.quantile(values, [0.025, 0.975])
+
+
 CONFIDENCES = [0.4, 0.5, 0.6, 2 / 3, 0.8, 1.0]
 
 
@@ -74,18 +83,14 @@ def test_counting_a_row_is_repeating_it_in_detection(name: str, drawn) -> None:
 
 
 def test_the_interval_is_that_of_resampled_rows(smooth_case) -> None:
-    probabilities, labels = smooth_case
-    generator = np.random.default_rng(5)
-    drawn = [generator.integers(len(labels), size=len(labels)) for _ in range(200)]
     names = ["accuracy", "nll", "aurc", "macro_f1", "ece", "debiased_ece"]
-    found = bootstrap(probabilities, labels, metrics=names, resamples=200, seed=5)
-    for name in names:
-        metric, interval = METRICS[name], found[name]
-        low, high = np.quantile([metric(probabilities[i], labels[i]) for i in drawn], [0.025, 0.975])
+    for name, interval in bootstrap(*smooth_case, metrics=names, resamples=200, seed=5).items():
+        metric = METRICS[name]
+        low, high = redrawn(lambda rows, metric=metric: metric(*rows), smooth_case, times=200, seed=5)
         if name in ("ece", "debiased_ece"):
-            centre = metric(probabilities, labels) + ece(probabilities, labels)
+            centre = metric(*smooth_case) + ece(*smooth_case)
             low, high = max(0, centre - high), centre - low
-        assert interval.point == metric(probabilities, labels)
+        assert interval.point == metric(*smooth_case)
         assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9)
 
 
@@ -129,13 +134,9 @@ def test_the_paired_difference_sees_the_same_resamples(smooth_case) -> None:
 def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
     a, labels = smooth_case
     b = a[:, [1, 0, 2, 3]]
-    generator = np.random.default_rng(2)
-    differences = []
-    for _ in range(100):
-        i = generator.integers(len(labels), size=len(labels))
-        differences.append(accuracy(a[i], labels[i]) - accuracy(b[i], labels[i]))
+    limits = redrawn(lambda r: accuracy(r[0], r[2]) - accuracy(r[1], r[2]), (a, b, labels), times=100, seed=2)
     found = paired_bootstrap(a, b, labels, metrics=["accuracy"], resamples=100, seed=2)["accuracy"]
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])), abs=1e-12)
+    assert (found.low, found.high) == pytest.approx(tuple(limits), abs=1e-12)
 
 
 def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> None:
@@ -144,15 +145,7 @@ def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> Non
     point = ece(*tied_case) - ece(*smooth_case)
     assert found["delta_ece"].point == pytest.approx(point)
     assert found["robustness_score"].point == pytest.approx((ece(*tied_case) + ece(*smooth_case)) / 2)
-    generator = np.random.default_rng(3)
-    values = []
-    for _ in range(100):
-        drawn = []
-        for probabilities, labels in (smooth_case, tied_case):
-            i = generator.integers(len(labels), size=len(labels))
-            drawn.append(ece(probabilities[i], labels[i]))
-        values.append(drawn[1] - drawn[0])
-    low, high = np.quantile(values, [0.025, 0.975])
+    low, high = redrawn(lambda home, away: ece(*away) - ece(*home), smooth_case, tied_case, times=100, seed=3)
     expected = (2 * point - high, 2 * point - low)
     assert (found["delta_ece"].low, found["delta_ece"].high) == pytest.approx(expected, abs=1e-9)
 
