@@ -116,7 +116,18 @@ def read_declaration(path: Path) -> Declaration:
         claims=tuple(comparison for claim in claims for comparison in _comparisons(**claim)),
         **given,
     )
-    _check(declaration)
+    for panel in declaration.panels:
+        for row, numbers in panel.paper.items():
+            check_choice(f"row of {name}", row, [line.key for line in panel.rows])
+            if len(numbers) != len(panel.columns):
+                raise ConfigurationError(f"{name}: {row} has {len(numbers)} numbers for {len(panel.columns)} columns.")
+    if declaration.figure is not None:
+        check_choice("figure", declaration.figure, _FIGURES)
+    for claim in declaration.claims:
+        check_choice("relation", claim.relation, RELATIONS)
+        for address in claim.addresses:
+            if address not in declaration.lines:
+                raise ConfigurationError(f"{name} has no cell {address!r}.{nearest(address, declaration.lines)}")
     return declaration
 
 
@@ -149,22 +160,6 @@ def _split(values: dict[str, Any], kind: type, table: str) -> tuple[dict[str, An
         coordinates["contender"] = parse_contender(coordinates["contender"])
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in names}
     return coordinates, given
-
-
-def _check(declaration: Declaration) -> None:
-    name = declaration.name
-    for panel in declaration.panels:
-        for row, numbers in panel.paper.items():
-            check_choice(f"row of {name}", row, [line.key for line in panel.rows])
-            if len(numbers) != len(panel.columns):
-                raise ConfigurationError(f"{name}: {row} has {len(numbers)} numbers for {len(panel.columns)} columns.")
-    if declaration.figure is not None:
-        check_choice("figure", declaration.figure, _FIGURES)
-    for claim in declaration.claims:
-        check_choice("relation", claim.relation, RELATIONS)
-        for address in claim.addresses:
-            if address not in declaration.lines:
-                raise ConfigurationError(f"{name} has no cell {address!r}.{nearest(address, declaration.lines)}")
 
 
 _SUBSTITUTED = (

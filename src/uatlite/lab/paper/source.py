@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +246,8 @@ class FineTunedModels:
         self.settings = settings
         self._directory = directory
         self._arrays = Pieces(directory / "kept")
-        self._data: dict[str, TaskData] = {}
-        self._sets: dict[str, Dataset] = {}
+        self.data = cache(lambda task: TaskData(find_task(task), settings))
+        self.dataset = cache(self._dataset)
         self._loaded: tuple[Model, Checkpoint] | None = None
 
     @property
@@ -270,22 +270,13 @@ class FineTunedModels:
     def task(self, on: str) -> Task:
         return find_task(on.partition("/")[0])
 
-    def data(self, task: str) -> TaskData:
-        """All rows of a task."""
-        if task not in self._data:
-            self._data[task] = TaskData(find_task(task), self.settings)
-        return self._data[task]
-
-    def dataset(self, name: str) -> Dataset:
+    def _dataset(self, name: str) -> Dataset:
         """The set called 'mnli', 'mnli/test' or 'mnli/calibration'; 'mnli/reference' says what is in scope."""
-        if name not in self._sets:
-            task, _, split = name.partition("/")
-            data = self.data(task)
-            if split == REFERENCE:
-                self._sets[name] = draw(data.train.in_scope(), REFERENCE_ROWS)
-            else:
-                self._sets[name] = data.calibration if split == CALIBRATION else data.test(split or TEST)
-        return self._sets[name]
+        task, _, split = name.partition("/")
+        data = self.data(task)
+        if split == REFERENCE:
+            return draw(data.train.in_scope(), REFERENCE_ROWS)
+        return data.calibration if split == CALIBRATION else data.test(split or TEST)
 
     def reference(self, model: Model) -> str:
         return f"{model.task}/{REFERENCE}"
@@ -313,18 +304,21 @@ class FineTunedModels:
         return self._directory / "models" / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
 
     def work(self, fit: Model) -> float:
-        """The work of a fine-tuning, in passes over a sequence; a forward and backward step counts as three."""
+        """The work of a fine-tuning, in passes over a sequence."""
+        return self._step(fit) * steps(training_of(fit), self._job(fit), len(members_of(fit)))
+
+    def _step(self, fit: Model) -> float:
+        """The work of an optimizer step; forward and backward together count as three passes."""
         data = self.data(fit.task)
         batch = min(self.settings.recipe_of(fit.task).batch_size, len(data.train))
-        sequences = len(data.task.labels) if data.task.kind == "choice" else 1  # of a row: one for each option
-        return 3.0 * self._steps(fit) * batch * sequences
+        return 3.0 * batch * (len(data.task.labels) if data.task.kind == "choice" else 1)  # one for each option
 
     def fine_tune(self, fit: Model, advance: Callable[[float], None]) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
         bases = members_of(fit)
         for base in bases:
             self.fine_tune(base, nothing)
-        work_of_step = self.work(fit) / max(1, self._steps(fit))
+        step = self._step(fit)
         with hub_access(fit.name):
             train_method(
                 training_of(fit),
@@ -332,7 +326,7 @@ class FineTunedModels:
                 self.path(fit),
                 bases=list(map(self.path, bases)),
                 resume=True,
-                advance=lambda steps: advance(work_of_step * steps),
+                advance=lambda done: advance(step * done),
             )
 
     def fine_tune_on(self, remote: Remote, fits: Sequence[Model]) -> None:
@@ -350,9 +344,6 @@ class FineTunedModels:
         if self._loaded is None or self._loaded[0] != fit:
             self._loaded = fit, load_checkpoint(self.path(fit), kind=self.task(fit.task).kind)
         return self._loaded[1]
-
-    def _steps(self, fit: Model) -> int:
-        return steps(training_of(fit), self._job(fit), len(members_of(fit)))
 
     def _job(self, fit: Model) -> TrainingJob:
         recipe = self.settings.recipe_of(fit.task)

@@ -87,20 +87,12 @@ def write_reproduction(
 
 def _table(grid: Grid) -> Table:
     """A panel: its numbers with intervals over rows and seeds, and the paper's beside them."""
-    panel = grid.panel
-    return Table(
-        title=panel.title,
-        columns=tuple(Column(column.heading, note="ours" if column.ours else "") for column in panel.columns),
-        rows=tuple(
-            Row(
-                row.heading,
-                tuple(_entry(grid.cells[row.key, column.key]) for column in panel.columns),
-                note="ours" if row.ours else "",
-            )
-            for row in panel.rows
-        ),
-        beside=panel.beside,
-    )
+    panel, rows = grid.panel, []
+    for row in panel.rows:
+        entries = tuple(_entry(grid.cells[row.key, column.key]) for column in panel.columns)
+        rows.append(Row(row.heading, entries, note="ours" if row.ours else ""))
+    columns = tuple(Column(column.heading, note="ours" if column.ours else "") for column in panel.columns)
+    return Table(panel.title, columns, tuple(rows), beside=panel.beside)
 
 
 def _entry(cell: Cell) -> Entry:
@@ -147,11 +139,6 @@ def _as_markdown(table: Reproduction) -> str:
     return "\n\n".join([*blocks, *_told(table)]) + "\n"
 
 
-def _as_latex(table: Reproduction) -> str:
-    """A booktabs table for each panel."""
-    return latex(map(_table, table.shown), table.declaration.title)
-
-
 def _numbers(cell: Cell) -> Record:
     """The numbers of a cell; None where there is none."""
     measurement, reach = cell.measurement, cell.interval
@@ -191,8 +178,11 @@ def _as_json(table: Reproduction) -> str:
 
 
 _FORMATS: dict[str, Callable[[Reproduction], str]] = {
-    "md": _as_markdown, "tex": _as_latex, "csv": lambda table: records_csv(_records(table)), "json": _as_json,
-}  # fmt: skip
+    "md": _as_markdown,
+    "tex": lambda table: latex(map(_table, table.shown), table.declaration.title),
+    "csv": lambda table: records_csv(_records(table)),
+    "json": _as_json,
+}
 """ending of a file -> a table as its text"""
 
 
@@ -252,17 +242,9 @@ def _models(findings: Findings) -> Table:
         numbers = (f"{model.accuracy:.3f}", f"{model.chance:.3f}", f"{model.rows:,}", f"{model.seeds}")
         learned = Entry("learned") if model.learned else Entry("not learned", tone="wrong")
         rows.append(Row(model.task, (Entry(Path(model.backbone).name), *map(Entry, numbers), learned)))
-    return Table(
-        title="",
-        caption="A task is learned where the plain model is five points above one answer for all",
-        corner="task",
-        columns=(
-            Column("backbone", number=False),
-            *map(Column, ("accuracy", "one answer for all", "rows", "seeds")),
-            Column("", number=False),
-        ),
-        rows=tuple(rows),
-    )
+    columns = (Column("backbone", number=False), *map(Column, ("accuracy", "one answer for all", "rows", "seeds")))
+    caption = "A task is learned where the plain model is five points above one answer for all"
+    return Table("", (*columns, Column("", number=False)), tuple(rows), corner="task", caption=caption)
 
 
 def _claims(findings: Findings) -> dict[str, str]:
@@ -278,13 +260,10 @@ def _claims(findings: Findings) -> dict[str, str]:
 
 
 def _ours(findings: Findings) -> Table:
-    return Table(
-        title="",
-        caption="How often a method is better or worse beyond chance, in cells whose column has a better direction",
-        corner="method",
-        columns=(Column("against", number=False), *map(Column, ("better", "level", "worse"))),
-        rows=tuple(
-            Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
-            for method, rival, counts in findings.of_ours()
-        ),
+    rows = (
+        Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
+        for method, rival, counts in findings.of_ours()
     )
+    columns = (Column("against", number=False), *map(Column, ("better", "level", "worse")))
+    caption = "How often a method is better or worse beyond chance, in cells whose column has a better direction"
+    return Table("", columns, tuple(rows), corner="method", caption=caption)
