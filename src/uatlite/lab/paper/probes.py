@@ -355,6 +355,7 @@ def _of_models(value: Callable[[CellSpec, Model, Runs], float], decimals: int = 
 
 
 PROBED: dict[str, Measure] = {
+    **dict.fromkeys(("pearson", "spearman", "partial"), Measure(correlation, no_jobs)),
     "rank-stability": Measure(rank_stability, no_jobs),
     "attention-cosine": Measure(attention_cosine, no_jobs),
     **{name: _of_models(word_attention, decimals=4) for name in ATTENTION},
@@ -364,12 +365,9 @@ PROBED: dict[str, Measure] = {
     "latency": Measure(latency, no_jobs, decimals=1, of_learning=False),
     "latency-ratio": Measure(latency_ratio, no_jobs, decimals=2, of_learning=False),
 }
-CORRELATIONS = ("pearson", "spearman", "partial")
-"""Measures that name their signals after a colon, as in 'spearman:U,entropy'."""
+"""name, before its colon -> the measure; correlations name their signals after it, as in 'spearman:U,entropy'"""
 
 
 def paper_measure(name: str) -> Measure:
     """The measure of this name: one of these, or one of those that are computed from stored predictions."""
-    if name.partition(":")[0] in CORRELATIONS:
-        return Measure(correlation, no_jobs)
-    return PROBED[name] if name in PROBED else measure_of(name)
+    return PROBED.get(name.partition(":")[0]) or measure_of(name)

@@ -62,7 +62,7 @@ class _Reproducer:
         self.reasons: dict[CellSpec, str | Learning] = {}
         """cell -> why it is not computed: a sentence, or the model that has not learned its task"""
         self.failed: dict[Model, str] = {}
-        self.learning = cache(self._learning_of)
+        self.learning = cache(lambda cell: learning_of(cell, runs, self.source.settings.backbone_of(cell.backbone)))
 
     def tables(self, declarations: Sequence[Declaration]) -> Iterator[Reproduction]:
         """Each table, after all that is missing was said and all work was counted."""
@@ -139,9 +139,6 @@ class _Reproducer:
             jobs = measure.jobs(cell, self.runs)
             if not (jobs and all(map(_is_plain, jobs))) and not self.learning(learning_cell(cell)).learned:
                 yield cell, self.learning(learning_cell(cell))
-
-    def _learning_of(self, cell: CellSpec) -> Learning:
-        return learning_of(cell, self.runs, self.source.settings.backbone_of(cell.backbone))
 
     # ── models and predictions ─────────────────────────────────────────────────────────────────────────────────────
 

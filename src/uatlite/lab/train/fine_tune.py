@@ -148,8 +148,9 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
-            settings = {"warmup": self.args.get_warmup_steps(num_training_steps), "total": num_training_steps}
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, partial(self._training.schedule, **settings))
+            warmup = self.args.get_warmup_steps(num_training_steps)
+            rate = partial(self._training.schedule, warmup=warmup, total=num_training_steps)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
