@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.train.fine_tune import Advance
+from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.values import Dataset, Example, Span, Words
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad"]
@@ -39,6 +40,12 @@ def train() -> Dataset:
 
 
 @pytest.fixture(scope="session")
+def job(backbone: Path, train: Dataset) -> TrainingJob:
+    """Twelve steps, which do not learn much."""
+    return TrainingJob(backbone, train, recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2))
+
+
+@pytest.fixture(scope="session")
 def validation() -> Dataset:
     return rows("validation", 20)
 
@@ -48,15 +55,13 @@ def tagged() -> Dataset:
     """'good b' and 'bad' are entities of two types, wherever they stand."""
     examples = []
     for index in range(48):
-        tokens, spans, place = [], [], 0
-        for step in range(2 + index % 5):
-            for word in (["good", "b"], ["bad"], ["cde"[step % 3]])[(index + step) % 3]:
-                tokens.append(word)
-            written = {0: "good b", 1: "bad"}.get((index + step) % 3, tokens[-1])
-            if (index + step) % 3 < 2:
-                spans.append(Span(place, place + len(written), ("G", "B")[(index + step) % 3]))
-            place += len(written) + 1
-        examples.append(Example(str(index), Words(tuple(tokens)), entities=tuple(spans)))
+        spans, text = [], ""
+        for step in range(index, index + 2 + index % 5):
+            written = ("good b", "bad", "cde"[(step - index) % 3])[step % 3]
+            if step % 3 < 2:
+                spans.append(Span(len(text), len(text) + len(written), ("G", "B")[step % 3]))
+            text += f"{written} "
+        examples.append(Example(str(index), Words(tuple(text.split())), entities=tuple(spans)))
     return Dataset("toy", "train", ("B", "G"), tuple(examples), "toy rows")
 
 

@@ -38,18 +38,12 @@ from uatlite.values import Choices, Dataset, Example, Span, Words
 
 Stop = Callable[[int], Advance]
 Same = Callable[[Path, Path], bool]
-QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
-LONG = replace(QUICK, learning_rate=5e-3, epochs=10, group_by_length=True)
+LONG = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=10, group_by_length=True)
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = load_file(directory / "model.safetensors")
     return found
-
-
-@pytest.fixture(scope="module")
-def job(backbone: Path, train: Dataset) -> TrainingJob:
-    return TrainingJob(backbone, train, recipe=QUICK, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +57,7 @@ def whole(job: TrainingJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
     job: TrainingJob, validation: Dataset, tmp_path: Path
 ) -> None:
-    trained = fine_tune(replace(job, validation=validation, recipe=replace(QUICK, epochs=10)), tmp_path)
+    trained = fine_tune(replace(job, validation=validation, recipe=replace(job.recipe, epochs=10)), tmp_path)
     checkpoint = load_checkpoint(tmp_path, kind="one", device="cpu")
     assert checkpoint.id2label == {0: "negative", 1: "positive"}
     encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
@@ -78,7 +72,7 @@ def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path,
     assert not [path for path in whole.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert not (whole / CHECKPOINTS).exists()
     record = json.loads((whole / RECORD).read_text())
-    assert record["steps"] == QUICK.steps(len(job.train)) == 12
+    assert record["steps"] == job.recipe.steps(len(job.train)) == 12
     assert record["source"] == "48 toy rows"
     assert finished(whole, job.run()) is not None
     assert finished(whole, replace(job, seed=4).run()) is None
@@ -90,7 +84,7 @@ def test_a_record_from_before_a_setting_existed_has_its_default(whole: Path, job
     del record["run"]["recipe"]["precision"]
     (tmp_path / RECORD).write_text(json.dumps(record))
     assert finished(tmp_path, job.run()) is not None
-    assert finished(tmp_path, replace(job, recipe=replace(QUICK, precision="bf16")).run()) is None
+    assert finished(tmp_path, replace(job, recipe=replace(job.recipe, precision="bf16")).run()) is None
 
 
 BF16 = """
@@ -151,7 +145,7 @@ def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
 ) -> None:
     # With every validation label turned round, whatever is learned makes the NLL worse: the first epoch is the best.
     wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
-    recipe = replace(QUICK, epochs=6, patience=2)
+    recipe = replace(job.recipe, epochs=6, patience=2)
     epoch = recipe.steps(len(job.train)) // recipe.epochs
     trained = {}
     for patience in (1, 2):
@@ -278,7 +272,7 @@ def test_several_labels_are_learned(job: TrainingJob, labelled: Dataset, tmp_pat
 def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
     kind: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    job = replace(job, train=request.getfixturevalue(kind), recipe=replace(QUICK, epochs=1))
+    job = replace(job, train=request.getfixturevalue(kind), recipe=replace(job.recipe, epochs=1))
     train_method(parse_training("ensemble:members=2"), job, tmp_path / "ensemble")
     members = load_file(tmp_path / "ensemble" / "uatlite-method.safetensors")["members"]
     assert len(members) == 1

@@ -18,7 +18,7 @@ from uatlite.lab.train.methods import (
     VariationalTraining,
     parse_training,
 )
-from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD, Recipe
+from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD
 from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
@@ -26,15 +26,9 @@ from uatlite.values import Dataset
 
 Stop = Callable[[int], Advance]
 Same = Callable[[Path, Path], bool]
-QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
 ENSEMBLE, SWAG, SNAPSHOT = map(
     parse_training, ("ensemble:members=3", "swag:rank=2,collections=3", "snapshot:members=3")
 )
-
-
-@pytest.fixture
-def job(backbone: Path, train: Dataset) -> Job:
-    return Job(backbone, train, recipe=QUICK)
 
 
 def tensors(directory: Path) -> dict[str, torch.Tensor]:
@@ -58,7 +52,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     case: str, job: Job, tmp_path: Path, request: pytest.FixtureRequest, stop_after: Stop, same_weights: Same
 ) -> None:
     rows, training = RESUMED[case]
-    recipe = replace(QUICK, group_by_length=case == "by length")
+    recipe = replace(job.recipe, group_by_length=case == "by length")
     job = replace(job, train=request.getfixturevalue(rows), recipe=recipe, checkpoint_steps=4)
     train_method(training, replace(job, checkpoint_steps=None), tmp_path / "whole")
     broken = tmp_path / "broken"
@@ -133,14 +127,14 @@ def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_pa
     with pytest.raises(ConfigurationError, match="swag is trained from the backbone and cannot begin with"):
         train_method(SWAG, job, tmp_path / "b", bases=[tmp_path / "base"])
     with pytest.raises(ConfigurationError, match="a run of 6 steps leaves 1 to collect"):
-        train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(QUICK, epochs=1)), tmp_path / "c")
+        train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(job.recipe, epochs=1)), tmp_path / "c")
 
 
 @pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
 def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(
     training: SwagTraining | SnapshotTraining, job: Job, validation: Dataset, tmp_path: Path
 ) -> None:
-    hasty = replace(job, recipe=replace(QUICK, patience=1), validation=validation)
+    hasty = replace(job, recipe=replace(job.recipe, patience=1), validation=validation)
     with pytest.raises(ConfigurationError, match="made of the last part of a run"):
         train_method(training, hasty, tmp_path)
 
