@@ -88,9 +88,9 @@ class Declaration:
     def lines(self) -> dict[str, tuple[Panel, Line, Line]]:
         """Address of a cell -> its panel, row and column; an address without a panel is in the first one."""
         return {
-            f"{place}{row.key}/{column.key}": (panel, row, column)
+            f"{prefix}{row.key}/{column.key}": (panel, row, column)
             for panel in reversed(self.panels)
-            for place in ("", f"{panel.key}:")
+            for prefix in ("", f"{panel.key}:")
             for row in panel.rows
             for column in panel.columns
         }

@@ -300,7 +300,7 @@ RUNS = {"cuda": (50, 200), "cpu": (1, 5)}
 def parameters(cell: CellSpec, runs: Runs) -> Measurement:
     """Millions of parameters."""
     model = runs.source.load(source_of(runs).fine_tunings(cell)[0]).model
-    return Measurement((sum(one.numel() for one in model.parameters()) / 1e6,))
+    return Measurement((sum(parameter.numel() for parameter in model.parameters()) / 1e6,))
 
 
 def latency(cell: CellSpec, runs: Runs) -> Measurement:
@@ -334,7 +334,8 @@ def _latencies(cell: CellSpec, runs: Runs) -> Arrays:
             if calibrated:
                 temperature.probabilities(logits)
 
-        timed = [partial(run, one.method.seeded(fit.seed), one.calibrated) for one in map(parse_contender, TIMED)]
+        contenders = map(parse_contender, TIMED)
+        timed = [partial(run, contender.method.seeded(fit.seed), contender.calibrated) for contender in contenders]
         warm_up, rounds = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
         turns = [list(map(seconds, timed)) for _ in range(warm_up + rounds)]
         return dict(zip(TIMED, np.array(turns[warm_up:]).T, strict=True))

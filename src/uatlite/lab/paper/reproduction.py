@@ -79,9 +79,9 @@ class _Reproducer:
             self.reasons.update(self._unlearned(declarations))
             parts = self._new_work(declarations)
         self.progress.begin_all(done + sum(map(self._amount, parts)))
-        for declaration, part in zip(declarations, parts, strict=True):
-            self.progress.begin(declaration.name, self._amount(part))
-            self._compute(part)
+        for declaration, work in zip(declarations, parts, strict=True):
+            self.progress.begin(declaration.name, self._amount(work))
+            self._compute(work)
             for cell in self._open(declaration):
                 self.reasons.update((cell, self.failed[fit]) for fit in self._fits(cell) if fit in self.failed)
             self.progress.step(f"measuring {declaration.name}")
@@ -163,14 +163,14 @@ class _Reproducer:
         plain = self.source.fine_tunings(learning_cell(cell)) if of_learning else []
         return [*plain, *(fit for model in self.source.fine_tunings(cell) for fit in (*members_of(model), model))]
 
-    def _amount(self, part: _Work) -> float:
+    def _amount(self, work: _Work) -> float:
         """In passes over a sequence."""
-        return sum(self.source.work(unit) if isinstance(unit, Model) else self.runs.work(unit) for unit in part)
+        return sum(self.source.work(unit) if isinstance(unit, Model) else self.runs.work(unit) for unit in work)
 
-    def _compute(self, part: _Work) -> None:
+    def _compute(self, work: _Work) -> None:
         """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
-        fits = [unit for unit in part if isinstance(unit, Model)]
-        jobs = sorted((unit for unit in part if isinstance(unit, Job)), key=_order)
+        fits = [unit for unit in work if isinstance(unit, Model)]
+        jobs = sorted((unit for unit in work if isinstance(unit, Job)), key=_order)
         if fits:
             self.progress.step(f"fine-tuning {len(fits)} models")
             if self.remote is not None:
@@ -190,9 +190,9 @@ class _Reproducer:
     def _fill(self, panel: Panel) -> Grid:
         """Compute the cells of a panel, except those that have a reason why they cannot be computed."""
         cells, reasons = dict(panel.specs()), dict[CellSpec, str]()
-        known = [cell for cell in cells.values() if cell not in self.reasons]
+        computed = [cell for cell in cells.values() if cell not in self.reasons]
         how = Resampling(self.source.settings.resamples, over_seeds=True)
-        numbers = measure(known, self.runs, how, named=paper_measure, reasons=reasons)
+        numbers = measure(computed, self.runs, how, named=paper_measure, reasons=reasons)
         return Grid.of(panel, {key: self._cell(cell, numbers.get(cell), reasons) for key, cell in cells.items()})
 
     def _cell(self, cell: CellSpec, number: Measurement | None, reasons: Mapping[CellSpec, str]) -> Cell:
@@ -218,8 +218,8 @@ def _is_plain(job: Job) -> bool:
 def _order(job: Job) -> tuple[str, ...]:
     """Jobs of one model together, and of one set within it, so that each is loaded once."""
     fit = job.model
-    place = job.on, str(job.perturbation), str(job.scale), job.method.name
-    return fit.task, fit.method, str(fit.seed), fit.name, *place
+    rows = job.on, str(job.perturbation), str(job.scale)
+    return fit.task, fit.method, str(fit.seed), fit.name, *rows, job.method.name
 
 
 def _row_notes(cells: Iterable[CellSpec], source: FineTunedModels) -> list[str]:

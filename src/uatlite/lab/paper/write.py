@@ -159,8 +159,8 @@ def _records(table: Reproduction) -> Iterator[Record]:
     for grid in table.grids:
         for row, column in product(grid.panel.rows, grid.panel.columns):
             cell = grid.cells[row.key, column.key]
-            place = {"table": table.declaration.name, "panel": grid.panel.key, "row": row.key, "column": column.key}
-            yield finite({**place, **_numbers(cell), "reason": cell.reason})
+            keys = {"table": table.declaration.name, "panel": grid.panel.key, "row": row.key, "column": column.key}
+            yield finite({**keys, **_numbers(cell), "reason": cell.reason})
 
 
 def _as_json(table: Reproduction) -> str:
