@@ -34,26 +34,19 @@ def test_a_configuration_is_a_method(build: Build) -> None:
     assert build(UATConfig(gate="k")).method.name == "uat:gate=k"
 
 
-def test_uncalibrated_it_is_the_engine_and_the_predictive_distribution(build: Build, made_texts: Texts) -> None:
-    clf, texts = build(UATConfig(samples=4)), made_texts(9)
-    encoded = clf.tokenizer(texts, padding=True, return_tensors="pt")
-    expected = predict(sample(clf.model, encoded, UATConfig(samples=4)).logits.numpy())
-    pred = clf.predict(texts)
-    for name in ("probabilities", "confidence", "entropy", "mutual_information", "margin", "variance"):
-        np.testing.assert_allclose(getattr(pred, name), getattr(expected, name), atol=1e-5)
-    assert pred.labels.tolist() == [clf.class_names[column] for column in expected.predicted]
-
-
-def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: Sample) -> None:
+@pytest.mark.parametrize("calibrator", ["none", "temperature"])
+def test_it_is_the_engine_and_the_predictive_distribution(build: Build, labelled: Sample, calibrator: str) -> None:
+    """A temperature divides the logits of every pass."""
     texts, labels = labelled(60)
-    clf = build(UATConfig(samples=3)).calibrate(texts, labels, calibrator="temperature")
-    temperature = clf.calibration_.calibrator.temperature  # type: ignore[union-attr]
-    encoded = clf.tokenizer(texts[:5], padding=True, return_tensors="pt")
-    expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy() / temperature)
-    pred = clf.predict(texts[:5])
-    np.testing.assert_allclose(pred.probabilities, expected.probabilities, atol=1e-5)
-    np.testing.assert_allclose(pred.mutual_information, expected.mutual_information, atol=1e-5)
-    np.testing.assert_allclose(pred.variance, expected.variance, atol=1e-5)
+    clf = build(UATConfig(samples=4)).calibrate(texts, labels, calibrator=calibrator)
+    temperature = getattr(clf.calibration_.calibrator, "temperature", 1.0)
+    encoded = clf.tokenizer(texts[:9], padding=True, return_tensors="pt")
+    expected = predict(sample(clf.model, encoded, UATConfig(samples=4)).logits.numpy() / temperature)
+    uncalibrated = [build(UATConfig(samples=4))] if calibrator == "none" else []
+    for pred in (product.predict(texts[:9]) for product in (clf, *uncalibrated)):
+        for name in ("probabilities", "confidence", "entropy", "mutual_information", "margin", "variance"):
+            np.testing.assert_allclose(getattr(pred, name), getattr(expected, name), atol=1e-5)
+        assert pred.labels.tolist() == [clf.class_names[column] for column in expected.predicted]
 
 
 def test_threads_do_not_disturb_each_other(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:

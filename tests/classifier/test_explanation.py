@@ -16,7 +16,6 @@ from reference import Build, Sample
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.words import attribute_words
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explainer import replacement_id
 from uatlite.classifier.explanation import Comparison, Explanation, Sentences, carriers, listed
 from uatlite.classifier.one_class import ClassPredictions, class_answers
@@ -35,12 +34,6 @@ def contrast(found: Explanation) -> tuple[int, int]:
     """The columns of the predicted class and of the next likely one."""
     first, second = np.argsort(-np.array(list(found.prediction.probabilities.values())))[:2].tolist()
     return first, second
-
-
-def test_the_prediction_is_that_of_predict(calibrated: UncertaintyClassifier) -> None:
-    found, said = calibrated.explain(TEXT).prediction, calibrated.predict([TEXT], check_shift=False)[0]
-    assert found.as_row() == said.as_row()
-    assert "abstain" in found.as_row()
 
 
 @pytest.mark.parametrize("config", ["analytic", UATConfig(rates=RATES, samples=3)])

@@ -99,7 +99,7 @@ def explain(predictor: "Predictor", text: Text, which: str | int | None = None, 
     explained = predictor.kind.explained(predictor, text, which)
     run, attribution = explained.run, _first_order(explained)
     (words,) = attribute_words(attribution, run.tokenizer, run.encoded)
-    spoken, special = (tuple(word for word in words if word.word.special == special) for special in (False, True))
+    spoken, special = (tuple(word for word in words if word.word.special == marked) for marked in (False, True))
     if explained.about:
         return AnswerExplanation(**vars(explained), attribution=attribution, words=spoken, special_tokens=special)
     compared, attention = attribution, None
