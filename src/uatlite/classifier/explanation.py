@@ -174,8 +174,12 @@ class AnswerExplanation(Explained):
     @property
     def says(self) -> str:
         """What is explained, in a sentence."""
-        spread = f"{math.sqrt(self.variance):.2f} (one standard deviation) under dropout"
-        return f"{excerpt(self.text)!r}: {self.about} varies by {spread}."
+        return f"{excerpt(self.text)!r}: {self.about} {self.varies}."
+
+    @property
+    def varies(self) -> str:
+        """How far it moves: 'varies by 0.42 (one standard deviation) under dropout'."""
+        return f"varies by {math.sqrt(self.variance):.2f} (one standard deviation) under dropout"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -1,6 +1,5 @@
 """POST /explain: a text from all sides, for the inspector page; of several answers a text, one label or entity."""
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -162,7 +161,7 @@ class Origins(BaseModel):
         variance = explanation.variance
         first = sorted(explanation.words, key=lambda word: -word.share)[:2]
         named = " and ".join(f"“{word.word.text}” ({word.share:.0%})" for word in first if word.share > 0.0)
-        summary = f"{about} varies by {math.sqrt(variance):.2f} (one standard deviation) under dropout."
+        summary = f"{about} {explanation.varies}."
         if named and variance > 0.0:
             summary += f" The largest shares have {named}."
         origins = {"variance": variance, "words": explanation.words, "layers": explanation.layers}
