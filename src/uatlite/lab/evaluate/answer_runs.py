@@ -214,12 +214,12 @@ def contender_of(job: Job) -> Contender:
 
 def answers_of(source: GivenProduct, store: Store) -> dict[str, dict[str, AnswerOutcome]]:
     """Set -> contender -> its answers, of the first seed: what the figures of a finished evaluation are of."""
-    runs, found = AnswerRuns(source, store), dict[str, dict[str, AnswerOutcome]]()
+    runs, answers = AnswerRuns(source, store), dict[str, dict[str, AnswerOutcome]]()
     for cell in sets_of(source.plan):
         for contender in source.plan.contenders:
             job = runs.jobs(replace(cell, contender=contender))[0]
-            found.setdefault(job.set_name, {})[contender.name] = runs.answers(job)
-    return found
+            answers.setdefault(job.set_name, {})[contender.name] = runs.answers(job)
+    return answers
 
 
 def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> float:

@@ -151,15 +151,15 @@ def measured(
     for rows, keys in groups.items():
         for counts in counts_of(rows, how):
             for key in keys:
-                drawn[key].append(np.stack([one.statistic(counts) for one in sampled[key].estimates]))
+                drawn[key].append(np.stack([estimate.statistic(counts) for estimate in sampled[key].estimates]))
                 tick(len(counts) / how.resamples / len(sampled))
     return {key: _measurement(number, np.concatenate(drawn[key], axis=1), how) for key, number in sampled.items()}
 
 
 def _measurement(sampled: Sampled, drawn: Floats, how: Resampling) -> Measurement:
-    truths = [at_once(one.truth, sampled.size) for one in sampled.estimates if one.truth is not None]
+    truths = [at_once(each.truth, sampled.size) for each in sampled.estimates if each.truth is not None]
     return Measurement(
-        values=tuple(at_once(one.statistic, sampled.size) for one in sampled.estimates),
+        values=tuple(at_once(each.statistic, sampled.size) for each in sampled.estimates),
         rows=sum(sampled.rows[-1].strata),
         drawn=drawn,
         truth=float(np.mean(truths)) if len(truths) == len(sampled.estimates) else None,

@@ -104,16 +104,16 @@ def measure(
 
     With `reasons` a cell that cannot be computed is left out, and they say why.
     """
-    found: dict[CellSpec, Sampled | Measurement] = {}
+    numbers: dict[CellSpec, Sampled | Measurement] = {}
     for cell in dict.fromkeys(cells):
         try:
-            found[cell] = named(cell.measure).compute(cell, runs)
+            numbers[cell] = named(cell.measure).compute(cell, runs)
         except UNAVAILABLE as error:
             if reasons is None:
                 raise
             reasons[cell] = str(error)
-    drawn = measured({cell: number for cell, number in found.items() if isinstance(number, Sampled)}, how, tick)
-    return {cell: number if isinstance(number, Measurement) else drawn[cell] for cell, number in found.items()}
+    drawn = measured({cell: number for cell, number in numbers.items() if isinstance(number, Sampled)}, how, tick)
+    return {cell: number if isinstance(number, Measurement) else drawn[cell] for cell, number in numbers.items()}
 
 
 def over_rows(cell: CellSpec, estimates: Iterable[Estimate], rows: int) -> Sampled:
@@ -328,7 +328,7 @@ def _mixture(cell: CellSpec, job: Job, calibrator: LogitCalibrator | None, runs:
 def outside_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
     """The cell's jobs, those over the texts out of scope, and the plain passes that tell what is in scope."""
     others = [outside_job(cell, job) for job in runs.jobs(cell)]
-    plain = [one for job in (*runs.jobs(cell), *others) for one in scope_jobs(job, runs)]
+    plain = [job for run in (*runs.jobs(cell), *others) for job in scope_jobs(run, runs)]
     return [*cell_jobs(cell, runs), *others, *(plain if cell.measure in READS_SCOPE else ())]
 
 

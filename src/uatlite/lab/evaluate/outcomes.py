@@ -94,8 +94,8 @@ def class_probabilities(predictions: StoredPredictions, calibrator: LogitCalibra
 def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
     """(rows,): the gold label as an index into the model's classes; -1 without a label or outside of them."""
     provenance = predictions.provenance
-    place = {label: index for index, label in enumerate(provenance.classes)}
-    table = np.array([place.get(label, -1) for label in provenance.labels] + [-1], dtype=np.int64)
+    column = {label: index for index, label in enumerate(provenance.classes)}
+    table = np.array([column.get(label, -1) for label in provenance.labels] + [-1], dtype=np.int64)
     return np.asarray(table[predictions.labels])  # NO_LABEL, -1, reads the entry at the end
 
 
@@ -143,13 +143,13 @@ class GoldRows:
             for example in dataset.examples
         ]
         kept = [[(*place, names[fold(name)]) for *place, name in row if fold(name) in names] for row in given]
-        there, known = sum(map(len, given)), sum(map(len, kept))
-        if there and not known:
+        unknown = sum(map(len, given)) - sum(map(len, kept))
+        if unknown and not any(kept):
             raise DataError(
                 f"{dataset.name}/{dataset.split}: none of its labels ({', '.join(dataset.labels)}) is one of the "
                 f"model's: {', '.join(classes)}. Evaluate a model of this task."
             )
-        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], there - known)
+        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], unknown)
 
     @property
     def note(self) -> str:
@@ -316,8 +316,8 @@ def _ends(interval: Interval) -> tuple[float, float]:
 
 def _share(some: Floats, every: Floats) -> Estimate:
     """A ratio of sums, (texts, columns) each."""
-    part, whole = some.sum(axis=1), every.sum(axis=1)
-    return Estimate(lambda counts: ratio(counts @ part, counts @ whole))
+    numerator, denominator = some.sum(axis=1), every.sum(axis=1)
+    return Estimate(lambda counts: ratio(counts @ numerator, counts @ denominator))
 
 
 # ── what is scored ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -178,7 +178,7 @@ class Results:
     def verdict(self) -> Verdict | None:
         """Which contender to use at each cost; None where there is nothing to choose."""
         costs = {name: float(about["cost"]) for name, about in self.methods.items()}
-        return verdict_of([(one.name, one.scores) for one in self.sets], costs, self.metrics)
+        return verdict_of([(scored.name, scored.scores) for scored in self.sets], costs, self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
