@@ -127,22 +127,18 @@ def evaluate(
     if plan.suggested:
         console.print(plans.suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
-        from uatlite.lab.evaluate.answer_runs import GivenProduct, answers_of
+        from uatlite.lab.evaluate.answer_runs import GivenProduct
         from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
-        from uatlite.lab.report.evaluation import write_answers
         from uatlite.lab.report.results import rendered_results, write_results
         from uatlite.model.load import load_checkpoint
 
-        store, models = Store(output / "store"), dict.fromkeys(model)
-        source = GivenProduct(product, model[0], plan) if several else None
-        given = source or [load_checkpoint(name, kind=kind) for name in models]
+        models = [] if several else [load_checkpoint(name, kind=kind) for name in dict.fromkeys(model)]
+        given = GivenProduct(product, model[0], plan) if several else models
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
-        results = run(given, plan, store, bar, cluster)
+        results = run(given, plan, Store(output / "store"), bar, cluster)
     Console().print(rendered_results(results))
     written = write_results(results, output)
-    if source is not None:
-        written = [*written, write_answers(answers_of(source, store), output)]
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
 
 

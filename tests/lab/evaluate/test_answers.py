@@ -13,14 +13,14 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 from by_hand import slow_ece
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
+from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import sets_of
-from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerOutcome, GoldRows, best_coverage
+from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, best_coverage
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders, parse_metrics
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results, write_answers
+from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.results import findings, promise_lines, write_results
 from uatlite.metrics.intervals import Resampling
@@ -35,17 +35,16 @@ HOW = Resampling(resamples=60)
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The results, and of the first seed the answers behind the figures."""
+    """The results, and where they come from."""
 
     results: Results
-    outcomes: dict[str, dict[str, AnswerOutcome]]
     source: GivenProduct
     store: Store
 
 
 def evaluated(product: UncertaintyTagger | UncertaintyLabeler, plan: Plan, home: Path) -> Evaluated:
     source, store = GivenProduct(product, "tiny", plan), Store(home)
-    return Evaluated(evaluate(source, plan, store), answers_of(source, store), source, store)
+    return Evaluated(evaluate(source, plan, store), source, store)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +120,7 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
     rows = load(task_from_file(entities), "test").examples
     usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
     found = [(entity, row) for row in rows for entity in usual(str(row.text))]
-    base = of_entities.outcomes["rows/test"]["base"]
+    base = of_entities.results.answers["rows/test"]["base"]
     assert base.confidence == pytest.approx([float(entity["score"]) for entity, _ in found], abs=1e-5)
     right = [
         any((e["start"], e["end"], e["entity_group"].upper()) == tuple(span) for span in row.entities)
@@ -166,7 +165,7 @@ def test_the_promise_is_checked_on_the_test_texts(
 
 def test_labels_are_scored_and_promised(of_labels: tuple[Evaluated, GoldRows], labeler: UncertaintyLabeler) -> None:
     found, test = of_labels
-    base = found.outcomes["rows/test"]["base"]
+    base = found.results.answers["rows/test"]["base"]
     expected = labeler.predict(test.texts).probabilities
     assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
     gold = label_matrix(test.gold, LABELS)
@@ -206,12 +205,11 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
         home = tmp_path / evaluation.results.kind
         home.mkdir()
         write_results(evaluation.results, home)
-        write_answers(evaluation.outcomes, home)
         results = read_results(home / "results.json")
         assert results == Results.from_dict(json.loads(json.dumps(evaluation.results.to_dict())))
         assert results.promises == evaluation.results.promises
         again = open_evaluation(home)
-        for name, outcome in evaluation.outcomes["rows/test"].items():
+        for name, outcome in evaluation.results.answers["rows/test"].items():
             assert again.outcomes("rows/test")[name].confidence.tolist() == outcome.confidence.tolist()
             assert again.outcomes("rows/test")[name].right.tolist() == outcome.right.tolist()
         html = build_report(home, home).read_text()

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -25,7 +25,7 @@ from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.classifiers import load as load_product
 from uatlite.classifier.record import Calibration
 from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.models import Sets, absolute, sets_of
+from uatlite.lab.evaluate.models import Sets, absolute
 from uatlite.lab.evaluate.outcomes import (
     OUTCOMES,
     AnswerOutcome,
@@ -36,7 +36,7 @@ from uatlite.lab.evaluate.outcomes import (
     check_promise,
 )
 from uatlite.lab.evaluate.plan import Contender, Plan
-from uatlite.lab.evaluate.results import SetFacts
+from uatlite.lab.evaluate.results import Answers, SetFacts
 from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Remote, Runs, nothing
 from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Arrays, Store, kept_arrays
 from uatlite.methods.registry import method_to_dict
@@ -172,12 +172,17 @@ class AnswerRuns(Runs):
     def _gold(self, job: Job) -> GoldRows:
         return GoldRows.of(self.dataset(job), self.source.product.class_names)
 
-    def answers(self, job: Job) -> AnswerOutcome:
-        """Which answers of a job are right."""
-        return self.run(job).outcome(self.source.scores)
-
     def estimates(self, cell: CellSpec) -> list[Estimates]:
-        return [self.source.scores.estimates(self.run(job), self.answers(job)) for job in self.jobs(cell)]
+        scores, said = self.source.scores, map(self.run, self.jobs(cell))
+        return [scores.estimates(answers, answers.outcome(scores)) for answers in said]
+
+    def answers(self, cells: Iterable[CellSpec]) -> Answers:
+        """The answers of the first seed, which figures are of."""
+        answers: dict[str, dict[str, AnswerOutcome]] = {}
+        for cell in cells:
+            job = self.jobs(cell)[0]
+            answers.setdefault(job.set_name, {})[cell.contender.name] = self.run(job).outcome(self.source.scores)
+        return answers
 
     def facts(self, cell: CellSpec) -> SetFacts:
         job = self.jobs(cell)[0]
@@ -210,16 +215,6 @@ def contender_of(job: Job) -> Contender:
     """Whose answers a job stores."""
     assert job.contender is not None
     return job.contender
-
-
-def answers_of(source: GivenProduct, store: Store) -> dict[str, dict[str, AnswerOutcome]]:
-    """Set -> contender -> its answers, of the first seed: what the figures of a finished evaluation are of."""
-    runs, answers = AnswerRuns(source, store), dict[str, dict[str, AnswerOutcome]]()
-    for cell in sets_of(source.plan):
-        for contender in source.plan.contenders:
-            job = runs.jobs(replace(cell, contender=contender))[0]
-            answers.setdefault(job.set_name, {})[contender.name] = runs.answers(job)
-    return answers
 
 
 def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> float:

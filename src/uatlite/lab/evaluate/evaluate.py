@@ -66,6 +66,7 @@ def evaluate(
     for cell in sets:
         progress.step(runs.jobs(cell)[0].set_name)
         scored.append(evaluation.score_set(cell, sets[0], progress.advance))
+    contended = [replace(cell, contender=contender) for cell in sets for contender in plan.contenders]
     outside = None
     if plan.out_of_scope is not None:
         progress.begin("scoring with texts out of scope", 3)
@@ -88,12 +89,8 @@ def evaluate(
         calibration_runs=evaluation.keys(calibration_of(sets[0])) if plan.calibrates else {},
         suggested=plan.suggested,
         kind="one" if one_class else plan.test.task.kind,
-        promises=tuple(
-            check
-            for cell in sets
-            for contender in plan.contenders
-            for check in runs.promises(replace(cell, contender=contender), plan.resampling)
-        ),
+        promises=tuple(check for cell in contended for check in runs.promises(cell, plan.resampling)),
+        answers=runs.answers(contended),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.comparison import Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, AnswerOutcome, PromiseCheck
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example, Kind
 
@@ -146,6 +146,10 @@ class OutOfScope:
     """method -> the keys of its runs over the texts out of scope"""
 
 
+Answers = Mapping[str, Mapping[str, AnswerOutcome]]
+"""set -> contender -> its answers"""
+
+
 @dataclass(frozen=True)
 class Results:
     """The scores of every contender on every set; the first set is in domain, the others are shifts of it."""
@@ -165,6 +169,8 @@ class Results:
     """None where no texts out of scope were given"""
     texts: tuple[Example, ...] = field(default=(), metadata=NOT_STORED, compare=False, repr=False)
     """those of the first set; beside the results as a file of their own"""
+    answers: Answers = field(default_factory=dict, metadata=NOT_STORED, compare=False, repr=False)
+    """those of several answers a text, of the first seed; beside the results as a file of their own"""
     calibration_runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
 from uatlite.lab.evaluate.outcomes import Outcome, PromiseCheck, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender
 from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare, rescaled_embeddings
-from uatlite.lab.evaluate.results import SetFacts
+from uatlite.lab.evaluate.results import Answers, SetFacts
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.sampling import BASE
@@ -336,6 +336,10 @@ class Runs:
     def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
         """What a cell's contender promises, checked on its rows; nothing of one class a text."""
         return []
+
+    def answers(self, cells: Iterable[CellSpec]) -> Answers:
+        """The answers of the first seed, which figures are of; nothing of one class a text."""
+        return {}
 
     def facts(self, cell: CellSpec) -> SetFacts:
         """The set of a cell."""

@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.comparison import Score, Scores, relation
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
-from uatlite.lab.report.evaluation import TEXTS, Abstention, has_several, text_line
+from uatlite.lab.report.evaluation import TEXTS, Abstention, has_several, text_line, write_answers
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
@@ -358,7 +358,7 @@ def _named_tables(results: Results) -> Iterator[tuple[str, int, Scores]]:
 
 
 def write_results(results: Results, directory: Path) -> list[Path]:
-    """Write results.json, .csv and .md, and where they are known the texts of the first set; returns their paths."""
+    """Write results.json, .csv and .md, and where they are known the texts of the first set, or the answers."""
     texts = {
         "results.json": json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n",
         "results.csv": records_csv(records(results)),
@@ -368,4 +368,5 @@ def write_results(results: Results, directory: Path) -> list[Path]:
         texts[TEXTS] = "".join(map(text_line, results.texts))
     for name, text in texts.items():
         write_text(directory / name, text)
-    return [directory / name for name in texts]
+    answers = [write_answers(results.answers, directory)] if results.answers else []
+    return [*(directory / name for name in texts), *answers]
