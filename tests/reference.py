@@ -76,3 +76,20 @@ def made_score(values, low, high, differences=None, best=False):
     """A score with these values over seeds and this interval."""
     number = Measurement(tuple(values))
     return Score(number.mean, number.deviation, low, high, best, number.values, differences or {})
+
+
+class Recorded:
+    """A display of progress that remembers what it was told: stage -> its total and what is done of it."""
+
+    def __init__(self):
+        self.stages, self.done = {}, []
+
+    def begin(self, stage, total):
+        self.stages[stage] = [total, 0.0]
+
+    def step(self, what):
+        assert what
+        self.done.append(what)
+
+    def advance(self, amount):
+        list(self.stages.values())[-1][1] += amount

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from reference import Recorded
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
@@ -21,24 +22,6 @@ from uatlite.text.schema import Layout, Split, Task, find_task
 from uatlite.text.tasks import load
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad", "not"]
-
-
-class Listed:
-    """Keeps the stages that it is told of."""
-
-    def __init__(self) -> None:
-        self.stages: list[str] = []
-        self.done: dict[str, float] = {}
-
-    def begin(self, stage: str, total: float) -> None:
-        self.stages.append(stage)
-        self.done[stage] = 0
-
-    def step(self, what: str) -> None:
-        assert what
-
-    def advance(self, amount: float) -> None:
-        self.done[self.stages[-1]] += amount
 
 
 def toy_task(path: Path, name: str, rows: int, noise: int) -> Task:
@@ -78,22 +61,22 @@ def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Listed, Path]:
-    directory, display = tmp_path_factory.mktemp("demo") / "out", Listed()
+def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Recorded, Path]:
+    directory, display = tmp_path_factory.mktemp("demo") / "out", Recorded()
     return run.run_demo(directory, display, settings), display, directory
 
 
-def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Listed, Path], settings: Settings) -> None:
+def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Recorded, Path], settings: Settings) -> None:
     done, display, _ = first
     steps = settings.recipe.steps(len(load(settings.task, "train")))
-    assert display.stages[:3] == ["fine-tuning", "predicting", "scoring"]
-    assert display.stages[-1] == "drawing the report"
-    assert display.done["fine-tuning"] == steps
+    assert list(display.stages)[:3] == ["fine-tuning", "predicting", "scoring"]
+    assert list(display.stages)[-1] == "drawing the report"
+    assert display.stages["fine-tuning"] == [steps, steps]
     assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
     assert len(done.findings) == 3
 
 
-def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> None:
+def test_everything_is_where_it_says(first: tuple[run.Demo, Recorded, Path]) -> None:
     done, _, directory = first
     assert done.report == directory / "report.html"
     assert "toy/test" in done.report.read_text(encoding="utf-8")
@@ -104,7 +87,7 @@ def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> No
 
 
 def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
-    first: tuple[run.Demo, Listed, Path], settings: Settings, tmp_path: Path
+    first: tuple[run.Demo, Recorded, Path], settings: Settings, tmp_path: Path
 ) -> None:
     _, display, directory = first
     settings = replace(settings, target_risk=0.4)  # which so few rows can promise
@@ -122,15 +105,15 @@ def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
 
 
 def test_a_second_run_repeats_no_step(
-    first: tuple[run.Demo, Listed, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
+    first: tuple[run.Demo, Recorded, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, _, directory = first
     for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
         monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
     monkeypatch.setattr("uatlite.lab.evaluate.predict.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
-    display = Listed()
+    display = Recorded()
     again = run.run_demo(directory, display, settings)
-    assert display.stages == ["predicting", "scoring", "drawing the report"]
+    assert list(display.stages) == ["predicting", "scoring", "drawing the report"]
     assert again.results.to_dict() == done.results.to_dict()
     assert again.findings == done.findings
 

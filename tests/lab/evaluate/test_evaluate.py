@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reference import Recorded
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
@@ -26,23 +27,6 @@ def plan(rows: Path) -> Plan:
     return Plan(
         methods, SetChoice(task_from_file(rows)), perturbations=("swap",), seeds=2, metrics=("nll",), resampling=FEW
     )
-
-
-class Recorded:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, list[float]] = {}
-        self.done: list[str] = []
-
-    def begin(self, stage: str, total: float) -> None:
-        self.stages[stage] = [total, 0.0]
-
-    def step(self, what: str) -> None:
-        self.done.append(what)
-
-    def advance(self, amount: float) -> None:
-        list(self.stages.values())[-1][1] += amount
 
 
 def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:

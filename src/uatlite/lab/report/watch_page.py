@@ -48,20 +48,14 @@ class MovedShare:
         return self.name.removeprefix(_LABELLED.format(""))
 
     @property
-    def moved(self) -> float:
-        """How far it has moved."""
-        base = self.before.value if self.before is not None else self.usual
-        return 0.0 if self.since is None or base is None else abs(self.since.value - base)
+    def base(self) -> float | None:
+        """What it is compared with: before the change, or else at calibration."""
+        return self.usual if self.before is None else self.before.value
 
     @property
-    def sentence(self) -> str:
-        """'Answered 66.7%, before 97.8%.'; empty where there is nothing to compare."""
-        base, when = self.usual, "at calibration"
-        if self.before is not None and self.before.rows:
-            base, when = self.before.value, "before"
-        if self.since is None or base is None:
-            return ""
-        return f"{self.name[0].upper()}{self.name[1:]} {self.since.value:.1%}, {when} {base:.1%}."
+    def moved(self) -> float:
+        """How far it has moved."""
+        return 0.0 if self.since is None or self.base is None else abs(self.since.value - self.base)
 
 
 def usual_shares(watch: Watch) -> dict[str, float]:
@@ -178,7 +172,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         source=source,
         classifier=classifier,
         command=" ".join(filter(None, ["uatlite watch", classifier, source, f"-o {watch.path}"])),
-        how_bad=[sentence for share in worst if (sentence := share.sentence)],
+        worst=[share for share in worst if share.since is not None and share.base is not None],
         timeline=timeline_figure(watch, state, drawn) if hours else None,
         shares=shares,
         labels=labels,
