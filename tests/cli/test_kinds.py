@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +82,6 @@ CASES: dict[Kind, Case] = {
         first="entities abstain reason above_threshold confidence log_odds missed missed_at",
     ),
 }
-KINDS = pytest.mark.parametrize("kind", CASES)
 FORMATS = pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 
 
@@ -91,6 +89,7 @@ FORMATS = pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 class Made:
     """A model of a kind, labelled rows, and what `calibrate` made of them."""
 
+    kind: Kind
     case: Case
     model: Path
     data: Path
@@ -113,30 +112,27 @@ def gold_of(kind: Kind, place: int, row: ScoredRow) -> dict[str, object]:
     return {"label": names[(names.index(row.answer) + wrong) % 3]}
 
 
-@pytest.fixture(scope="session")
-def made(
+@pytest.fixture(scope="session", params=CASES)
+def of(
+    request: pytest.FixtureRequest,
     model_of: Callable[[Kind], Path],
     made_texts: Callable[..., list[str]],
     tmp_path_factory: pytest.TempPathFactory,
     exit_code: Callable[..., int],
-) -> Callable[[Kind], Made]:
-    """`made(kind)`: it is made once; two of its rows cannot be used."""
-
-    @cache
-    def make(kind: Kind) -> Made:
-        case, home, model = CASES[kind], tmp_path_factory.mktemp(kind), model_of(kind)
-        texts: list[Text] = [of_kind(kind, text) for text in made_texts(ROWS)]
-        said = load(model, method="base").predict(texts)
-        lines = []
-        for place, (text, row) in enumerate(zip(texts, said.rows(), strict=True)):
-            gold = gold_of(kind, place, ScoredRow(row | {"words": text}))
-            lines.append({"id": f"r{place}", **columns_of(text), **(case.broken if place in (3, 5) else gold)})
-        data = jsonl(home / "rows.jsonl", lines)
-        arguments = (*case.columns.split(), *case.asked.split(), "--method", "base", "-o", home / "made")
-        assert exit_code("calibrate", model, data, *arguments) == 0
-        return Made(case, model, data, texts, home / "made")
-
-    return make
+) -> Made:
+    """A model of each kind in turn; two of its rows cannot be used."""
+    kind: Kind = request.param
+    case, home, model = CASES[kind], tmp_path_factory.mktemp(kind), model_of(kind)
+    texts: list[Text] = [of_kind(kind, text) for text in made_texts(ROWS)]
+    said = load(model, method="base").predict(texts)
+    lines = []
+    for place, (text, row) in enumerate(zip(texts, said.rows(), strict=True)):
+        gold = gold_of(kind, place, ScoredRow(row | {"words": text}))
+        lines.append({"id": f"r{place}", **columns_of(text), **(case.broken if place in (3, 5) else gold)})
+    data = jsonl(home / "rows.jsonl", lines)
+    arguments = (*case.columns.split(), *case.asked.split(), "--method", "base", "-o", home / "made")
+    assert exit_code("calibrate", model, data, *arguments) == 0
+    return Made(kind, case, model, data, texts, home / "made")
 
 
 def of_kind(kind: Kind, text: str) -> Text:
@@ -166,28 +162,23 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@KINDS
-def test_calibrate_learns_from_rows_and_lists_rejects(kind: Kind, made: Callable[[Kind], Made]) -> None:
-    of = made(kind)
+def test_calibrate_learns_from_rows_and_lists_rejects(of: Made) -> None:
     product = load(of.directory)
     calibration = product.calibration_
     assert calibration is not None
     assert calibration.rows == ROWS - 2
-    assert len(calibration.rules) == (2 if kind == "entities" else 1)
+    assert len(calibration.rules) == (2 if of.kind == "entities" else 1)
     assert all(rule.promised for rule in calibration.rules)
     rejects = rows_of(of.directory / "rejects.jsonl")
     assert [reject["line"] for reject in rejects] == [4, 6]
     for reject in rejects:
         assert of.case.reason in reject["reason"]
-    assert json.loads((of.directory / "uatlite.json").read_text())["kind"] == product.kind.name == kind
+    assert json.loads((of.directory / "uatlite.json").read_text())["kind"] == product.kind.name == of.kind
 
 
 @FORMATS
-@KINDS
-def test_predict_writes_what_python_says(
-    kind: Kind, suffix: str, made: Callable[[Kind], Made], run: Any, tmp_path: Path
-) -> None:
-    of, output = made(kind), tmp_path / f"out.{suffix}"
+def test_predict_writes_what_python_says(of: Made, suffix: str, run: Any, tmp_path: Path) -> None:
+    output = tmp_path / f"out.{suffix}"
     done, rows = run("predict", of.directory, of.data, "-o", output), rows_of(output)
     expected = load(of.directory).predict(of.texts, check_shift=False)
     text = list(columns_of(of.texts[0])) if suffix == "csv" else []  # people read CSV
@@ -205,11 +196,8 @@ def test_predict_writes_what_python_says(
     assert f"{ROWS} rows scored, {summary['abstained']} abstained" in done.err
 
 
-@KINDS
-def test_scored_rows_are_reviewed_picked_and_watched(
-    kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path
-) -> None:
-    of, scored = made(kind), tmp_path / "scored.csv"
+def test_scored_rows_are_reviewed_picked_and_watched(of: Made, run: Any, tmp_path: Path) -> None:
+    scored = tmp_path / "scored.csv"
     run("predict", of.directory, of.data, "-o", scored, "--review", 30)
     rows = {row["id"]: ScoredRow(row) for row in rows_of(scored)}
     reviewed = rows_of(tmp_path / "scored.csv.review.csv")
@@ -238,30 +226,23 @@ def test_scored_rows_are_reviewed_picked_and_watched(
 
 
 @FORMATS
-@KINDS
-def test_picked_rows_are_labelled_and_rechecked(
-    kind: Kind, suffix: str, made: Callable[[Kind], Made], run: Any, tmp_path: Path
-) -> None:
+def test_picked_rows_are_labelled_and_rechecked(of: Made, suffix: str, run: Any, tmp_path: Path) -> None:
     """Rows that are left empty are left out, also where an empty cell could say that no label applies."""
-    of, picked = made(kind), tmp_path / "picked.jsonl"
+    picked = tmp_path / "picked.jsonl"
     run("predict", of.directory, of.data, "-o", tmp_path / "scored.jsonl", "--keep-text")
     run("pick", tmp_path / "scored.jsonl", "--budget", 150, "--random-share", 1, "-o", picked)
-    column = {"labels": "labels", "entities": "tags"}.get(kind, "label")
+    column = {"labels": "labels", "entities": "tags"}.get(of.kind, "label")
     gold = {row["id"]: row[column] for row in rows_of(of.data)}
     rows = [row | {"label": gold[row["id"]]} for row in rows_of(picked) if row["id"] not in ("r3", "r5")]
-    rows[0]["label"] = "" if suffix != "parquet" or kind in ("one", "choice") else None
+    rows[0]["label"] = "" if suffix != "parquet" or of.kind in ("one", "choice") else None
     write_rows(tmp_path / f"labelled.{suffix}", rows)
-    target = ("--target-risk", 0.6) if kind == "choice" else ()
+    target = ("--target-risk", 0.6) if of.kind == "choice" else ()
     done = run("recheck", of.directory, tmp_path / f"labelled.{suffix}", *target)
     assert done.err.startswith("1 rows left out; the first: line ")
     assert "The promise holds." in done.err
 
 
-@KINDS
-def test_the_menu_is_printed_and_nothing_is_written(
-    kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path
-) -> None:
-    of = made(kind)
+def test_the_menu_is_printed_and_nothing_is_written(of: Made, run: Any, tmp_path: Path) -> None:
     asked = ("calibrate", of.model, of.data, *of.case.columns.split(), "--method", "base", "--menu")
     first, *lines, last = run(*asked).err.splitlines()
     assert first.startswith("risk  promise (confidence 0.95, ")
@@ -275,9 +256,7 @@ def test_the_menu_is_printed_and_nothing_is_written(
     assert calibration.menu.describe() == [first, *lines, last]
 
 
-@KINDS
-def test_what_is_not_for_a_kind_is_refused(kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path) -> None:
-    of = made(kind)
+def test_what_is_not_for_a_kind_is_refused(of: Made, run: Any, tmp_path: Path) -> None:
     for options, message in of.case.refused.items():
         asked = ("calibrate", of.model, of.data, *of.case.columns.split(), *options.split(), "-o", tmp_path / "no")
         assert message in run(*asked, code=2).err

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,20 +106,11 @@ def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_c
     assert "characters" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-@dataclass
-class Done:
-    """What a demo that is not run gives."""
-
-    report: Path
-    classifier: Path
-    results: None = None
-    findings: tuple[str, ...] = ("One.", "Two.")
-
-
 def test_the_demo_ends_with_what_was_found_and_how_to_go_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = Done(tmp_path / "report.html", tmp_path / "classifier")
+    paths = {"report": tmp_path / "report.html", "classifier": tmp_path / "classifier"}
+    done = SimpleNamespace(results=None, findings=("One.", "Two."), **paths)
     monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
     monkeypatch.setattr("uatlite.lab.report.results.rendered_results", lambda results: "the table")
     said = run("demo", "-o", tmp_path).out

@@ -1,7 +1,6 @@
 """The page in a real browser, of one answer a text and of several: type, see, change, upload; nobody else is asked."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -112,6 +111,14 @@ def downloaded(tab: Any) -> list[str]:
 
 def percentages(tab: Any, selector: str) -> list[str]:
     return [text.split(" %")[0] for text in tab.locator(selector).all_inner_texts()]
+
+
+def strengths(grounds: Any) -> list[float]:
+    """The per cent of colour behind each element."""
+    values: list[float] = grounds.evaluate_all(
+        "all => all.map((one) => Number(one.style.background.match(/(\\d+)%/)[1]))"
+    )
+    return values
 
 
 def test_type_and_see(tab: Any, classifier: UncertaintyClassifier) -> None:
@@ -260,15 +267,12 @@ def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(tab: Any) -> None
 
 
 @ONE_PASS
-def test_the_sentences_come_first(tab: Any, one_pass: UncertaintyClassifier) -> None:
-    type_text(tab, "a1 a2 a3")
-    assert tab.inner_text("#decision .sentences") == str(one_pass.explain("a1 a2 a3").summary)
-
-
-@ONE_PASS
-def test_words_are_coloured_by_what_is_chosen(tab: Any, one_pass: UncertaintyClassifier) -> None:
+def test_the_sentences_come_first_and_words_are_coloured_by_what_is_chosen(
+    tab: Any, one_pass: UncertaintyClassifier
+) -> None:
     type_text(tab, "a1 a2 a3")
     explanation = one_pass.explain("a1 a2 a3")
+    assert tab.inner_text("#decision .sentences") == str(explanation.summary)
     values = {
         "share": [word.share for word in explanation.words],
         "uncertainty": [word.uncertainty for word in explanation.words],
@@ -279,9 +283,9 @@ def test_words_are_coloured_by_what_is_chosen(tab: Any, one_pass: UncertaintyCla
         tab.select_option("#colour", by)
         tab.wait_for_selector("#result[aria-busy=false] .verdict")
         grounds = tab.locator("#words .word").evaluate_all("words => words.map(word => word.style.background)")
-        strengths = [int(re.search(r"(\d+)%", ground).group(1)) for ground in grounds]
+        shades = strengths(tab.locator("#words .word"))
         most = max(range(3), key=lambda i: abs(expected[i]))
-        assert strengths[most] == max(strengths) > 0
+        assert shades[most] == max(shades) > 0
         assert ("--cold" in grounds[most]) is (expected[most] < 0)
 
 
@@ -382,14 +386,6 @@ def click(tab: Any, answer: Any) -> Any:
         answer.click()
     tab.wait_for_selector("#answers[aria-busy=false] .verdict")
     return caught.value.request.post_data_json
-
-
-def strengths(grounds: Any) -> list[float]:
-    """The per cent of colour behind each element."""
-    values: list[float] = grounds.evaluate_all(
-        "all => all.map((one) => Number(one.style.background.match(/(\\d+)%/)[1]))"
-    )
-    return values
 
 
 def check_origins(tab: Any, expected: Any) -> None:
