@@ -13,11 +13,11 @@ from transformers.utils import logging
 
 from uatlite import UncertaintyTagger
 from uatlite.cli import main
-from uatlite.values import Kind
 
 LABELS = ("negative", "neutral", "positive")
 TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
-MODELS: dict[Kind, dict[str, Any]] = {
+MODELS: dict[str, dict[str, Any]] = {
+    "unnamed": {},
     "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
     "choice": {"choices": True},
     "labels": {"problem_type": "multi_label_classification", "id2label": dict(enumerate(("anger", "joy", "fear")))},
@@ -27,7 +27,7 @@ MODELS: dict[Kind, dict[str, Any]] = {
         "id2label": dict(enumerate(TAGS)),
     },
 }
-"""What is given to `tiny`."""
+"""A kind, or a model of one class whose classes have no names -> what is given to `tiny`."""
 WORDS = [f"w{number}" for number in range(50)]
 
 
@@ -99,11 +99,11 @@ def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="session")
 def model_of(
     tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Kind], Path]:
+) -> Callable[[str], Path]:
     """`model_of(kind)`: the directory of a tiny BERT of this kind with its tokenizer, which is made once."""
 
     @cache
-    def make(kind: Kind) -> Path:
+    def make(kind: str) -> Path:
         directory = tmp_path_factory.mktemp("models") / kind
         model = tiny("bert", **MODELS[kind])
         if kind == "entities":  # found here and there
@@ -130,7 +130,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def names(
-    model_of: Callable[[Kind], Path], made_texts: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+    model_of: Callable[[str], Path], made_texts: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """200 texts whose gold entities are about those that the model of entities is sure of."""
     found = UncertaintyTagger.from_pretrained(model_of("entities"), "base").predict(made_texts(200))

@@ -1,4 +1,4 @@
-"""calibrate and predict of one class a text: columns, messages, errors and what is only for this kind."""
+"""calibrate, predict and export of one class a text: columns, messages, errors and what is only for this kind."""
 
 import csv
 import io
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import __version__
 from uatlite.classifier.predictions import ABSTAINING, REASONS
@@ -26,14 +25,9 @@ COLUMNS = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good
 
 
 @pytest.fixture(scope="module")
-def model(
-    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> Path:
+def model(model_of: Callable[[str], Path]) -> Path:
     """A saved tiny model whose classes have no names."""
-    directory = tmp_path_factory.mktemp("models") / "tiny"
-    tiny("bert").save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return model_of("unnamed")
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +240,25 @@ def test_reference_texts_and_promises_for_each_class(model: Path, data: Path, tm
     assert all((row["reason"] not in ("answered", "cut")) == row["abstain"] for row in rows)
     reference.write_text("other\nx\n")
     assert "body" in run(*given, tmp_path / "d", code=2).err
+
+
+def test_export_then_predict_and_calibrate(saved: Path, tmp_path: Path, run: Run) -> None:
+    rows = tmp_path / "rows.jsonl"
+    lines = [{"text": f"a{n % 50} a{n % 7} a{n % 11}", "label": ("bad", "fair", "good")[n % 3]} for n in range(60)]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "out"
+    said = run("export", saved, "-o", out, "--method", "base", "--texts", rows, "--int8").err
+    assert "On 60 texts logits differ from PyTorch's by" in said
+    assert "Not calibrated" in said
+    run("calibrate", out, rows, "-o", tmp_path / "calibrated", "--target-coverage", "0.8")
+    run("predict", tmp_path / "calibrated", rows, "-o", tmp_path / "scored.jsonl")
+    assert len((tmp_path / "scored.jsonl").read_text().splitlines()) == 60
+    assert "is not empty" in run("export", saved, "-o", out, "--method", "base", code=2).err
+
+
+def test_what_cannot_be_exported_is_refused(saved: Path, tmp_path: Path, run: Run) -> None:
+    to = ("-o", tmp_path / "out")
+    assert "the method uat:samples=2 needs more than one plain pass" in run("export", saved, *to, code=2).err
+    run("export", saved, *to, "--texts", tmp_path / "nothing.csv", code=2)
+    run("export", tmp_path / "nothing", *to, code=2)
+    assert not (tmp_path / "out").exists()
