@@ -12,9 +12,11 @@ import pytest
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import predict
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
+from uatlite.lab.evaluate.comparison import Sampled
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.evaluate.runs import Model, Runs
 from uatlite.lab.evaluate.store import Arrays, Store
+from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.source import FineTunedModels
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.text.tasks import load
@@ -108,6 +110,16 @@ def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings:
     assert len(computed) == 2
     assert read("b") == [0.0, 1.0, 2.0]
     assert len(list((tmp_path / "kept").glob("numbers-*.npz"))) == 2
+
+
+def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings: Settings, tmp_path: Path) -> None:
+    cell = CellSpec(measure="layer-share", contender=parse_contender("uat"), task="sst2", layers="head")
+    for limit in (4, 6):
+        source = FineTunedModels(tmp_path, replace(settings, limit=limit))
+        source.fine_tune(source.fine_tunings(cell)[0], lambda work: None)
+        number = paper_measure(cell.measure).compute(cell, Runs(source, Store(tmp_path / "store")))
+        assert isinstance(number, Sampled)
+        assert number.size == limit
 
 
 def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings: Settings, tmp_path: Path) -> None:

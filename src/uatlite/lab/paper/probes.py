@@ -164,7 +164,8 @@ def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Floats:
         shares = [shares_of(model, prepared.tokens.pad([i]), config).shares.cpu().numpy() for i in rows]
         return {"shares": np.concatenate(shares).astype(np.float64)}
 
-    identity = [replace(job, rows=cell.rows), cell.subset, cell.estimator, asdict(config)]
+    rows = replace(job, rows=cell.rows)
+    identity = [rows, cell.subset, cell.estimator, asdict(config), runs.dataset(job).fingerprint]
     return source_of(runs).kept("layers", job.model, identity, compute)["shares"]
 
 

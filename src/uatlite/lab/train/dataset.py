@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.trainer_pt_utils import get_length_grouped_indices
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
@@ -250,26 +250,24 @@ def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
     return {**inputs, "labels": torch.tensor(labels)}
 
 
-class LengthGrouped(torch.utils.data.Sampler[int]):
+class LengthGrouped(LengthGroupedSampler):  # type: ignore[misc]
     """Draws rows of similar length into one batch, in a new order each epoch.
 
     The order is a function of seed and epoch (the data loader calls `set_epoch`), so a resumed run sees the batches
-    that it would have seen. The sampler of transformers draws from torch's global state.
+    that it would have seen. The sampler of transformers draws on from where the last epoch ended.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
-        self._epoch = 0
+        super().__init__(batch_size, lengths=list(lengths), generator=torch.Generator())
+        self._seed, self._epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
 
-    def __len__(self) -> int:
-        return len(self._lengths)
-
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(2**20 * self._seed + self._epoch)
-        return iter(get_length_grouped_indices(self._lengths, self._batch_size, generator=generator))
+        self.generator.manual_seed(2**20 * self._seed + self._epoch)
+        order: Iterator[int] = super().__iter__()
+        return order
 
 
 @dataclass(frozen=True)
