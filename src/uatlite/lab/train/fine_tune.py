@@ -32,6 +32,7 @@ from uatlite.lab.train.recipe import (
     CHECKPOINTS,
     PLAIN,
     MethodTraining,
+    Recipe,
     TrainingJob,
     TrainingRecord,
     TrainingRun,
@@ -121,18 +122,15 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
 
     lr_scheduler: Any
 
-    def __init__(self, training: MethodTraining, *arguments: Any, **options: Any) -> None:
+    def __init__(self, training: MethodTraining, recipe: Recipe, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._training = training
+        self._training, self._recipe = training, recipe
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if self.args.train_sampling_strategy != "group_by_length":
+        if not self._recipe.group_by_length:
             return super()._get_train_sampler(train_dataset)
         rows: TrainingRows = self.train_dataset
         return LengthGrouped(rows.tokens.lengths, self.args.train_batch_size, self.args.seed)
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        return torch.utils.data.SequentialSampler(eval_dataset)
 
     def compute_loss(self, model: Any, *arguments: Any, **options: Any) -> Any:
         loss = super().compute_loss(model, *arguments, **options)
@@ -228,9 +226,8 @@ def fine_tune(
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
     with _isolated():
-        trainer = MethodTrainer(
-            training, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
-        )
+        data = {"train_dataset": rows, "eval_dataset": watched}
+        trainer = MethodTrainer(training, recipe, model, arguments, collate, **data, processing_class=tokenizer)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(StepCallback(training, model, advance))
         if recipe.patience is not None:
@@ -265,7 +262,6 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         num_train_epochs=recipe.epochs,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
-        train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
         eval_strategy="no" if job.validation is None else "epoch",
         bf16=recipe.precision == "bf16",
         use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
