@@ -18,10 +18,10 @@ from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.models import GivenModels, sets_of
-from uatlite.lab.evaluate.outcomes import DIRECTIONS
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan
 from uatlite.lab.evaluate.predict import PACKAGES
-from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
+from uatlite.lab.evaluate.results import Answers, OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.scope import labelled_in_scope, scope_jobs, scope_of
 from uatlite.lab.evaluate.store import Store
@@ -66,7 +66,12 @@ def evaluate(
     for cell in sets:
         progress.step(runs.jobs(cell)[0].set_name)
         scored.append(evaluation.score_set(cell, sets[0], progress.advance))
-    contended = [replace(cell, contender=contender) for cell in sets for contender in plan.contenders]
+    promises: tuple[PromiseCheck, ...] = ()
+    answers: Answers = {}
+    if isinstance(runs, AnswerRuns):
+        contended = [replace(cell, contender=contender) for cell in sets for contender in plan.contenders]
+        promises = tuple(check for cell in contended for check in runs.promises(cell, plan.resampling))
+        answers = runs.answers(contended)
     outside = None
     if plan.out_of_scope is not None:
         progress.begin("scoring with texts out of scope", 3)
@@ -89,8 +94,8 @@ def evaluate(
         calibration_runs=evaluation.keys(calibration_of(sets[0])) if plan.calibrates else {},
         suggested=plan.suggested,
         kind="one" if one_class else plan.test.task.kind,
-        promises=tuple(check for cell in contended for check in runs.promises(cell, plan.resampling)),
-        answers=runs.answers(contended),
+        promises=promises,
+        answers=answers,
     )
 
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
-from uatlite.lab.evaluate.outcomes import Outcome, PromiseCheck, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender
 from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare, rescaled_embeddings
-from uatlite.lab.evaluate.results import Answers, SetFacts
+from uatlite.lab.evaluate.results import SetFacts
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.sampling import BASE
-from uatlite.metrics.intervals import Estimates, Resampling, metric_estimates
+from uatlite.metrics.intervals import Estimates, metric_estimates
 from uatlite.model.load import Checkpoint
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
@@ -332,14 +332,6 @@ class Runs:
     def estimates(self, cell: CellSpec) -> list[Estimates]:
         """The metric that a cell measures, for each seed."""
         return [metric_estimates(outcome.rows, [cell.measure]) for outcome in self.outcomes(cell)]
-
-    def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
-        """What a cell's contender promises, checked on its rows; nothing of one class a text."""
-        return []
-
-    def answers(self, cells: Iterable[CellSpec]) -> Answers:
-        """The answers of the first seed, which figures are of; nothing of one class a text."""
-        return {}
 
     def facts(self, cell: CellSpec) -> SetFacts:
         """The set of a cell."""

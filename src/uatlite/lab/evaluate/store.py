@@ -1,17 +1,8 @@
 """The store: a directory with the predictions of many runs, each in pieces of Parquet that are written once.
 
     STORE/run=3f0c…/_run.json            the provenance of the numbers, written first
-                    piece-00000.parquet  some rows of the run
+                    piece-00000.parquet  some rows of the run; docs/guides/evaluate.md lists the columns
                     _complete.json       written last: all pieces are there
-
-| column of a piece | type | |
-|---|---|---|
-| row | int32 | index in the data set |
-| id | string | |
-| label | int32 or null | index of the gold label |
-| logits | list of lists of float | (passes, classes) |
-| margin_variance | float or null | from methods that compute it without sampling |
-| representation | list of float | what the head reads; only of methods with one pass |
 
 Reading needs NumPy and pyarrow, no model and no torch; `pyarrow.dataset.dataset(STORE, partitioning="hive")` reads all
 runs as one table. An interrupted run resumes with its missing pieces. Two processes that compute the same run write
