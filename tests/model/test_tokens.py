@@ -1,12 +1,18 @@
 """Texts to tensors: lengths, cuts and their count, batches, order; a tokenizer without transformers gives the same."""
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.errors import ConfigurationError, InputError
-from uatlite.model.tokens import longest, tokenize
+from uatlite import codec
+from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.model.tokens import FILE, FastTokenizer, TokenizerSettings, longest, tokenize
+from uatlite.model.windows import windowed
 from uatlite.values import Choices
 
 Tiny = Callable[..., PreTrainedModel]
@@ -16,21 +22,21 @@ TEXTS = ["a b c", "d", "a b c d e f a b c d", "e f"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BertTokenizer:
+def few_words() -> BertTokenizer:
     return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
 
 
-def test_a_text_a_pair_and_choices_are_encoded_as_the_tokenizer_does(tokenizer: BertTokenizer) -> None:
+def test_a_text_a_pair_and_choices_are_encoded_as_the_tokenizer_does(few_words: BertTokenizer) -> None:
     question = Choices("a b", ("c", "d e"))
-    tokens = tokenize(tokenizer, ["a b c", ("a", "b c"), question], 40)
-    assert [dict(sequence) for sequence in tokens.rows[0]] == [dict(tokenizer("a b c"))]
-    assert [dict(sequence) for sequence in tokens.rows[1]] == [dict(tokenizer("a", "b c"))]
-    assert [dict(s) for s in tokens.rows[2]] == [dict(tokenizer("a b", "c")), dict(tokenizer("a b", "d e"))]
+    tokens = tokenize(few_words, ["a b c", ("a", "b c"), question], 40)
+    assert [dict(sequence) for sequence in tokens.rows[0]] == [dict(few_words("a b c"))]
+    assert [dict(sequence) for sequence in tokens.rows[1]] == [dict(few_words("a", "b c"))]
+    assert [dict(s) for s in tokens.rows[2]] == [dict(few_words("a b", "c")), dict(few_words("a b", "d e"))]
     assert (tokens.truncated_texts, tokens.truncated_tokens) == (0, 0)
 
 
-def test_what_was_cut_is_counted(tokenizer: BertTokenizer) -> None:
-    tokens = tokenize(tokenizer, [*TEXTS, Choices("a a a a a", ("b", "b b b"))], 7)
+def test_what_was_cut_is_counted(few_words: BertTokenizer) -> None:
+    tokens = tokenize(few_words, [*TEXTS, Choices("a a a a a", ("b", "b b b"))], 7)
     # 10 words + 2 marks lose 5; 5 + 1 + 3 marks lose 2; 5 + 3 + 3 marks lose 4. The two options are one text.
     assert (tokens.truncated_texts, tokens.truncated_tokens) == (2, 5 + 2 + 4)
     assert max(tokens.lengths) == 7
@@ -38,9 +44,9 @@ def test_what_was_cut_is_counted(tokenizer: BertTokenizer) -> None:
 
 @pytest.mark.parametrize(("most_tokens", "most_texts"), [(10_000, 64), (12, 64), (1, 64), (10_000, 1), (26, 2)])
 def test_batches_hold_every_text_once_within_their_bounds(
-    tokenizer: BertTokenizer, most_tokens: int, most_texts: int
+    few_words: BertTokenizer, most_tokens: int, most_texts: int
 ) -> None:
-    tokens = tokenize(tokenizer, TEXTS, 40)
+    tokens = tokenize(few_words, TEXTS, 40)
     batches = list(tokens.batches(most_tokens=most_tokens, most_texts=most_texts))
     assert sorted(row for batch in batches for row in batch.rows) == [0, 1, 2, 3]
     for batch in batches:
@@ -56,43 +62,93 @@ def test_batches_hold_every_text_once_within_their_bounds(
     assert [lengths[row] for row in range(4)] == list(tokens.lengths) == [5, 3, 12, 4]
 
 
-def test_a_batch_has_no_more_padding_than_it_may(tokenizer: BertTokenizer) -> None:
-    tokens = tokenize(tokenizer, TEXTS, 40)  # of 5, 3, 12 and 4 tokens
+def test_a_batch_has_no_more_padding_than_it_may(few_words: BertTokenizer) -> None:
+    tokens = tokenize(few_words, TEXTS, 40)  # of 5, 3, 12 and 4 tokens
     assert [batch.rows for batch in tokens.batches(most_padding=3)] == [(1, 3, 0), (2,)]
     assert [batch.rows for batch in tokens.batches(most_padding=2)] == [(1, 3), (0,), (2,)]
     assert [batch.rows for batch in tokens.batches(most_padding=0)] == [(1,), (3,), (0,), (2,)]
 
 
-def test_batches_of_some_rows_only(tokenizer: BertTokenizer) -> None:
-    tokens = tokenize(tokenizer, TEXTS, 40)
+def test_batches_of_some_rows_only(few_words: BertTokenizer) -> None:
+    tokens = tokenize(few_words, TEXTS, 40)
     assert [batch.rows for batch in tokens.batches([2, 1])] == [(1, 2)]
 
 
-def test_questions_with_different_numbers_of_options_do_not_share_a_batch(tokenizer: BertTokenizer) -> None:
+def test_questions_with_different_numbers_of_options_do_not_share_a_batch(few_words: BertTokenizer) -> None:
     texts = [Choices("a", ("b", "c")), Choices("a", ("b", "c", "d")), Choices("b", ("c", "d"))]
-    shapes = [tuple(batch.inputs["input_ids"].shape) for batch in tokenize(tokenizer, texts, 40).batches()]
+    shapes = [tuple(batch.inputs["input_ids"].shape) for batch in tokenize(few_words, texts, 40).batches()]
     assert shapes == [(2, 2, 5), (1, 3, 5)]
 
 
-def test_the_fingerprint_is_what_the_model_sees(tokenizer: BertTokenizer) -> None:
-    whole = tokenize(tokenizer, TEXTS, 40)
-    assert whole.fingerprint == tokenize(tokenizer, [text.upper() for text in TEXTS], 40).fingerprint
-    assert whole.fingerprint != tokenize(tokenizer, TEXTS, 7).fingerprint
+def test_the_fingerprint_is_what_the_model_sees(few_words: BertTokenizer) -> None:
+    whole = tokenize(few_words, TEXTS, 40)
+    assert whole.fingerprint == tokenize(few_words, [text.upper() for text in TEXTS], 40).fingerprint
+    assert whole.fingerprint != tokenize(few_words, TEXTS, 7).fingerprint
     # one text against the same words as a pair: equal ids need not mean equal types
-    assert tokenize(tokenizer, ["a b"], 40).fingerprint != tokenize(tokenizer, [("a", "b")], 40).fingerprint
+    assert tokenize(few_words, ["a b"], 40).fingerprint != tokenize(few_words, [("a", "b")], 40).fingerprint
 
 
-def test_the_longest_sequence_leaves_out_reserved_positions(shared: Tiny, tokenizer: BertTokenizer) -> None:
-    assert longest(shared("bert"), tokenizer) == 40
-    assert longest(shared("roberta"), tokenizer) == 38
-    assert longest(shared("bert"), tokenizer, 16) == 16
+def test_the_longest_sequence_leaves_out_reserved_positions(shared: Tiny, few_words: BertTokenizer) -> None:
+    assert longest(shared("bert"), few_words) == 40
+    assert longest(shared("roberta"), few_words) == 38
+    assert longest(shared("bert"), few_words, 16) == 16
     with pytest.raises(ConfigurationError, match="max_length=3 leaves no room"):
-        longest(shared("bert"), tokenizer, 3)
+        longest(shared("bert"), few_words, 3)
 
 
 @pytest.mark.parametrize("text", [None, 3, ("a",), ("a", "b", "c"), ("a", None)])
-def test_what_is_no_text_is_named(tokenizer: BertTokenizer, text: object) -> None:
+def test_what_is_no_text_is_named(few_words: BertTokenizer, text: object) -> None:
     with pytest.raises(InputError, match=r"texts\[1\] is .*; allowed are a string, a pair"):
-        tokenize(tokenizer, ["a", text], 40)  # type: ignore[list-item]
+        tokenize(few_words, ["a", text], 40)  # type: ignore[list-item]
     with pytest.raises(InputError, match="a list of texts"):
-        tokenize(tokenizer, "a b", 40)
+        tokenize(few_words, "a b", 40)
+
+
+@pytest.fixture(params=["right", "left"])
+def both(request: pytest.FixtureRequest, tokenizer: BertTokenizer, tmp_path: Path) -> tuple[Any, FastTokenizer]:
+    """transformers' tokenizer that pads on a side, and ours of its file."""
+    tokenizer.save_pretrained(tmp_path)
+    theirs = BertTokenizer.from_pretrained(tmp_path, padding_side=request.param, truncation_side=request.param)
+    stored = codec.dump(TokenizerSettings.of(theirs))
+    settings = codec.load(TokenizerSettings, stored, advice="")
+    return theirs, FastTokenizer(tmp_path, settings)
+
+
+def test_texts_pairs_and_choices(both: tuple[Any, FastTokenizer], made_texts: Callable[..., list[str]]) -> None:
+    theirs, ours = both
+    long, other, *short = made_texts(6)
+    texts = [*short, (long, other), (other, ""), Choices(long, ("a1", "a2 a3"))]
+    for length in (1 << 30, 9):
+        expected, found = tokenize(theirs, texts, length), tokenize(ours, texts, length)
+        assert found.rows == expected.rows
+        assert found.fingerprint == expected.fingerprint
+        assert (found.truncated_texts, found.truncated_tokens) == (expected.truncated_texts, expected.truncated_tokens)
+    assert ours.num_special_tokens_to_add(pair=True) == theirs.num_special_tokens_to_add(pair=True) == 3
+
+
+def test_windows(both: tuple[Any, FastTokenizer], made_texts: Callable[..., list[str]]) -> None:
+    theirs, ours = both
+    texts = [" ".join(made_texts(8)), (" ".join(made_texts(5)), "a1 a2"), "a3"]
+    expected, found = windowed(theirs, texts, 12), windowed(ours, texts, 12)
+    assert found.tokens.rows == expected.tokens.rows
+    assert found.counts.tolist() == expected.counts.tolist()
+    assert found.counts.max() > 3
+
+
+def test_padding_is_that_of_transformers_on_the_right(
+    both: tuple[Any, FastTokenizer], made_texts: Callable[..., list[str]]
+) -> None:
+    theirs, ours = both
+    tokens = tokenize(ours, [*made_texts(4), "a1", ("a1", "a2")], 40)
+    rows = [dict(row[0]) for row in tokens.rows]
+    expected = theirs.pad(rows, padding=True, padding_side="right", return_tensors="np")  # whatever it prefers
+    for name, array in tokens.padded(range(len(tokens))).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_what_cannot_be_read_is_said(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+    settings = TokenizerSettings.of(tokenizer)
+    with pytest.raises(ModelError, match=f"holds no {FILE}"):
+        FastTokenizer(tmp_path, settings)
+    with pytest.raises(ModelError, match="slow tokenizer"):
+        TokenizerSettings.of(SimpleNamespace(is_fast=False))

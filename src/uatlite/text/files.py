@@ -75,16 +75,15 @@ def _remote_files(source: str) -> list[str]:
     return [str(system.unstrip_protocol(name)) for name in sorted(inside) if not Path(name).name.startswith(".")]
 
 
-@contextmanager
-def open_remote(source: str) -> Iterator[IO[bytes]]:
-    """The bytes at an address, as a file that can seek."""
-    system, path = _system(source)
+def open_file(source: str | Path) -> IO[bytes]:
+    """The file at a path or an address, which can seek."""
     try:
-        file = system.open(path, "rb")
+        if is_remote(source):
+            system, path = _system(str(source))
+            return cast(IO[bytes], system.open(path, "rb"))
+        return open(str(source), "rb")
     except OSError as error:
-        raise DataError(f"{source} cannot be opened: {error}.") from error
-    with file:
-        yield file
+        raise DataError(f"{source} cannot be opened: {error if is_remote(source) else error.strerror}.") from error
 
 
 def _system(source: str) -> tuple[Any, str]:
@@ -128,18 +127,10 @@ def _local_files(path: Path) -> list[str]:
 @contextmanager
 def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, of an address or of standard input ('-'); gzip is recognised by its first bytes."""
-    if is_remote(source):
-        with open_remote(str(source)) as remote:
-            yield _unpacked(remote, str(source))
-        return
     if str(source) == STDIN:
         yield _unpacked(sys.stdin.buffer, "standard input")
         return
-    try:
-        file = open(str(source), "rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise DataError(f"{source} cannot be opened: {error.strerror}.") from error
-    with file:
+    with open_file(source) as file:
         yield _unpacked(file, str(source))
 
 

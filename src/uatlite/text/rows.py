@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
-from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files
+from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_file, row_files
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 LONGEST_TEXT = 100_000  # words of a CoNLL text; nor must one without blank lines
@@ -209,8 +209,10 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
         raise MissingDependency("pyarrow", "parquet") from error
     line = 0
     try:
-        seekable = open_remote(source) if is_remote(source) else nullcontext(source)
-        with seekable as whole, pq.ParquetFile(whole) as file:
+        with (
+            open_file(source) if is_remote(source) else nullcontext(source) as seekable,
+            pq.ParquetFile(seekable) as file,
+        ):
             for batch in file.iter_batches(batch_size=_PARQUET_BATCH):
                 for values in _parquet_values(batch):
                     line += 1
