@@ -239,8 +239,8 @@ class Attribution:
     @property
     def shares(self) -> Tensor:
         """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
-        whole = self.contributions.sum(dim=-1, keepdim=True)
-        return (self.contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
+        total = self.contributions.sum(dim=-1, keepdim=True)
+        return (self.contributions / total.where(total != 0, 1.0)).where(total != 0, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

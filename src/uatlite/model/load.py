@@ -72,8 +72,8 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     decides. `device` defaults to CUDA where available, else the CPU. The weights of a
     trained method, if there are some, are attached to the model.
     """
-    source, config, own = _configuration(name)
-    weights, head = method_weights.read(source), HEADS[own]
+    source, config, answers = _configuration(name)
+    weights, head = method_weights.read(source), HEADS[answers]
     if kind is not None and head.ending != HEADS[kind].ending:
         raise ModelError(
             f"{source} is a {config.architectures[0]}, and this task needs a *{HEADS[kind].ending}. "
@@ -224,9 +224,9 @@ def embedded_backbone() -> Path:
     if not weights.is_file():
         raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_REINSTALL}")
     with weights.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != SHA256:
-        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_REINSTALL}")
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != SHA256:
+        raise ModelError(f"{weights} has the SHA-256 {digest}, expected is {SHA256}: {_REINSTALL}")
     return folder
 
 

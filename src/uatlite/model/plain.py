@@ -72,8 +72,8 @@ def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View |
 
 def _is_customised(model: PreTrainedModel) -> bool:
     """Whether the user changed how the model runs: compiled, wrapped, dispatched over devices, another attention."""
-    own = ("_compiled_call_impl", "forward", "_hf_hook")
-    chosen = any(module.__dict__.get(name) is not None for module in model.modules() for name in own)
+    names = ("_compiled_call_impl", "forward", "_hf_hook")
+    chosen = any(module.__dict__.get(name) is not None for module in model.modules() for name in names)
     return chosen or "_orig_mod" in model._modules or model.config._attn_implementation not in _ATTENTIONS
 
 

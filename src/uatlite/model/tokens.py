@@ -289,10 +289,6 @@ class FastTokenizer:
         """The special tokens that a sequence gets."""
         return int(self._inner.num_special_tokens_to_add(pair))
 
-    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """The pieces of these ids."""
-        return [self._inner.id_to_token(token) for token in ids]
-
     def __call__(
         self,
         first: Sequence[str],

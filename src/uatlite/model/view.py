@@ -85,11 +85,11 @@ def view_of(model: PreTrainedModel) -> View:
         check_classifier(model)
     fingerprint = _fingerprint(model)
     with _LOCK:
-        known = _VIEWS.get(model)
-        if known is None or known[0] != fingerprint:
-            known = fingerprint, _build(model)
-            _VIEWS[model] = known
-        return known[1]
+        cached = _VIEWS.get(model)
+        if cached is None or cached[0] != fingerprint:
+            cached = fingerprint, _build(model)
+            _VIEWS[model] = cached
+        return cached[1]
 
 
 def _fingerprint(model: nn.Module) -> tuple[object, ...]:
@@ -140,14 +140,14 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
 
     transformers' own hooks stay on a model that once returned hidden states; they act only when it does so again.
     """
-    known = all(
+    ours = all(
         is_known(part)
         for module in model.modules()
         for part in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
     )
     in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
     first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
-    return architecture.narrow is not None and known and first and "tokens" not in head_of(model).logits
+    return architecture.narrow is not None and ours and first and "tokens" not in head_of(model).logits
 
 
 def is_known(part: object) -> bool:

@@ -58,12 +58,12 @@ class MethodWeights(nn.Module):
 
         It holds what all batches share: a draw from a posterior, a copy of the model.
         """
-        own = (*model.parameters(), *self.buffers())
-        state = (key, tuple((tensor.data_ptr(), tensor._version) for tensor in own))
-        kept = self._made  # one read: another thread may replace it
-        if kept is None or kept[0] != state:
-            kept = self._made = (state, make())
-        result: Made = kept[1]
+        tensors = (*model.parameters(), *self.buffers())
+        state = (key, tuple((tensor.data_ptr(), tensor._version) for tensor in tensors))
+        cached = self._made  # one read: another thread may replace it
+        if cached is None or cached[0] != state:
+            cached = self._made = (state, make())
+        result: Made = cached[1]
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -83,8 +83,8 @@ def attach(model: PreTrainedModel, weights: MethodWeights | None) -> None:
 
 def attached(model: PreTrainedModel) -> MethodWeights | None:
     """The method weights of a model; None if it has none."""
-    found = getattr(unwrap(model), ATTRIBUTE, None)
-    return found if isinstance(found, MethodWeights) else None
+    weights = getattr(unwrap(model), ATTRIBUTE, None)
+    return weights if isinstance(weights, MethodWeights) else None
 
 
 def weights_for(model: PreTrainedModel, method: str) -> MethodWeights:
@@ -158,9 +158,9 @@ def features(body: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Tensor:
     """The last layer's input for each text, from a model `without_last_layer`: (batch, [choices,] units)."""
     device = next(body.parameters()).device
     inputs = {name: value.to(device) for name, value in encoded.items() if name in MODEL_INPUTS}
-    found: Tensor = body(**inputs).logits
+    inputs_of_head: Tensor = body(**inputs).logits
     *batch, _ = inputs["input_ids"].shape
-    return found.float().reshape(*batch, -1)  # a multiple-choice model puts the options last
+    return inputs_of_head.float().reshape(*batch, -1)  # a multiple-choice model puts the options last
 
 
 def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:

@@ -92,8 +92,8 @@ def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Window
     counts: list[int] = []
     lost: list[int] = []
     with TOKENIZING:
-        whole = tokenize(tokenizer, texts, None)
-        for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
+        uncut = tokenize(tokenizer, texts, None)
+        for text, row, length in zip(texts, uncut.rows, uncut.lengths, strict=True):
             windows = [row] if length <= max_length else _windows(tokenizer, text, row, max_length)
             lost.append(0)
             if not windows:
@@ -247,22 +247,22 @@ def _tokens(tokenizer: Tokenizer, text: TaggedText, i: int) -> tuple[Features, t
         words = np.array([-1 if word is None else word for word in encoding.word_ids[middle]], dtype=np.int64)
         begins = np.array([start for start, _ in text.spans], dtype=np.int64)
         places = places + begins[words][:, None]
-    continues = _continues(tokenizer, encoding.ids[middle], string, places)
+    continues = _continues(tokenizer, encoding, middle, string, places)
     names = [name for name in FIELDS if name == "input_ids" or name in tokenizer.model_input_names]
     features = {name: getattr(encoding, FIELDS[name]) for name in names}
     return features, (before, after), LocatedText(string, places, continues, words)
 
 
-def _continues(tokenizer: Tokenizer, ids: list[int], text: str, places: Integers) -> NDArray[np.bool_]:
+def _continues(tokenizer: Tokenizer, encoding: Any, tokens: slice, text: str, places: Integers) -> NDArray[np.bool_]:
     """Where the pipeline takes a token for the continuation of a word, by its own rule."""
     inner: Any = tokenizer.backend_tokenizer
-    marked = bool(getattr(inner.model, "continuing_subword_prefix", None))
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    found = np.zeros(len(ids), dtype=bool)
-    for place, (token, piece, (start, end)) in enumerate(zip(ids, pieces, places.tolist(), strict=True)):
-        if token != tokenizer.unk_token_id:
-            found[place] = len(piece) != end - start if marked else start > 0 and " " not in text[start - 1 : start + 1]
-    return found
+    starts, ends = places.T
+    in_vocabulary = np.array(encoding.ids[tokens], dtype=np.int64) != tokenizer.unk_token_id
+    if getattr(inner.model, "continuing_subword_prefix", None):
+        sizes = np.array([len(piece) for piece in encoding.tokens[tokens]], dtype=np.int64)
+        return np.asarray(in_vocabulary & (sizes != ends - starts))
+    inside = [start > 0 and " " not in text[start - 1 : start + 1] for start in starts.tolist()]
+    return np.asarray(in_vocabulary & np.array(inside, dtype=bool))
 
 
 def _shares(text: int, ranges: list[tuple[int, int]], continues: NDArray[np.bool_], special: int) -> list[Window]:

@@ -116,14 +116,14 @@ class DropoutNoise(Noise):
         """The `running_moments` over all passes of the configuration: each (passes + 1, rows or 1, tokens, width)."""
         shape, every = _hidden_shape(like), range(self._config.samples)
         key = ("moments", *self._key(Draw(self._config.seed, site, rate), shape, like, every))
-        known = None if self._texts.hashes else CACHE.get(key)
-        if known is None:
+        moments = None if self._texts.hashes else CACHE.get(key)
+        if moments is None:
             keep = self._multiplier(site, rate, shape, like, every)[:, :, 0] > 0
             with torch.inference_mode(False):
-                known = torch.stack(running_moments(keep.clone(), rate))
+                moments = torch.stack(running_moments(keep.clone(), rate))
             if not self._texts.hashes:
-                CACHE.put(key, known)
-        std, mean = known
+                CACHE.put(key, moments)
+        std, mean = moments
         return self._place(std, like), self._place(mean, like)
 
     def _place(self, whole: Tensor, like: Tensor) -> Tensor:
@@ -161,12 +161,12 @@ class DropoutNoise(Noise):
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
         draw = Draw(self._config.seed, site, rate)
         key = self._key(draw, shape, like, passes)
-        known: Tensor | None = CACHE.get(key)
-        if known is not None:
-            return known
-        found = self._one(draw, shape, like, passes)
-        CACHE.put(key, found, shrinks=found.dtype != torch.bool)
-        return found
+        cached: Tensor | None = CACHE.get(key)
+        if cached is not None:
+            return cached
+        multiplier = self._one(draw, shape, like, passes)
+        CACHE.put(key, multiplier, shrinks=multiplier.dtype != torch.bool)
+        return multiplier
 
     def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
         return self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device

@@ -59,8 +59,8 @@ def example_of(
         value = None if layout.label is None else value_at(values, layout.label)
         answer[gold.field] = gold.parse(value, text, layout, LabelIndex.of(labels, layout.codes))
     meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
-    own = None if layout.id is None else value_at(values, layout.id)
-    name = (unnamed or content_key(text)[:16]) if own in (None, "") else str(own)
+    given = None if layout.id is None else value_at(values, layout.id)
+    name = (unnamed or content_key(text)[:16]) if given in (None, "") else str(given)
     return Example(name, text, meta=meta, **answer)
 
 
@@ -98,20 +98,20 @@ def require_columns(
     """
     needed = [layout.text, layout.pair, layout.options, layout.label if with_label else None, layout.group, *also]
     missing = dict.fromkeys(column for column in needed if column is not None)
-    there: dict[str, None] = {}
+    columns: dict[str, None] = {}
     ahead: list[Row | Reject] = []
     rows = iter(rows)
     for row in rows:
         ahead.append(row)
         if isinstance(row, Row):
-            there |= dict.fromkeys(row.values)
+            columns |= dict.fromkeys(row.values)
             missing = {column: None for column in missing if not has_column(row.values, column)}
         if not missing or len(ahead) == LOOK_AHEAD:
             break
-    if missing and there:
+    if missing and columns:
         column = next(iter(missing))
-        hint = nearest(column, there)
-        raise DataError(f"There is no column {column!r}; the columns are: {', '.join(there)}.{hint}")
+        hint = nearest(column, columns)
+        raise DataError(f"There is no column {column!r}; the columns are: {', '.join(columns)}.{hint}")
     return chain(ahead, rows)
 
 

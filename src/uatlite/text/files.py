@@ -203,11 +203,11 @@ def file_beside(name: str | Path, file: str) -> Path | None:
     except ModuleNotFoundError as error:
         raise MissingDependency("transformers", "torch") from error
     with hub_access(str(name)):
-        found = cached_file(
+        path = cached_file(
             str(name),
             file,
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,
         )
-    return None if found is None else Path(found)
+    return None if path is None else Path(path)

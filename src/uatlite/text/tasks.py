@@ -46,8 +46,8 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> _Found:
     if task.package is not None:
         return _package_rows(task.package)
     if task.hub is None or not part.hub or given is not None:
-        place = f"in {directory}" if directory is not None else "on the hub"
-        raise DataError(f"{task.name}/{split} is not {place}. {layout_hint(task, part)}")
+        where = f"in {directory}" if directory is not None else "on the hub"
+        raise DataError(f"{task.name}/{split} is not {where}. {layout_hint(task, part)}")
     try:
         rows = list(_hub_rows(task.hub, part.hub))
     except (DataError, MissingDependency) as error:
@@ -374,5 +374,5 @@ def labels_in(rows: Iterable[Row | Reject], layout: Layout, *, strict: bool = Tr
 
 
 def _numeric_first(name: str) -> tuple[bool, int, str]:
-    whole = name.removeprefix("-").isdecimal()
-    return (not whole, int(name) if whole else 0, name)
+    numeric = name.removeprefix("-").isdecimal()
+    return (not numeric, int(name) if numeric else 0, name)
