@@ -9,7 +9,7 @@ scope and shift read.
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from uatlite.model.view import WATCHED, View, is_known, layers_of, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
+_Tell = Callable[[nn.Module, tuple[Any, ...], Any], None]
+
 OPSET = 18
 QUANTISED = ("MatMul", "Gather")
 """Operators whose weights become int8: products and embeddings. Activations are quantised as they come."""
@@ -138,15 +140,12 @@ def _watched(model: PreTrainedModel) -> PreTrainedModel:
     row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
     if row is not None:
         *_, (path, _) = layers_of(model, row)
-        model, layer = _with_shell(model, path.split("."))
-        layer.register_forward_pre_hook(see_input, with_kwargs=True)
-    model, encoder = _with_shell(model, [model.base_model_prefix])
-    encoder.register_forward_hook(see_states)
-    return model
+        model = _with_shell(model, path.split("."), before=see_input)
+    return _with_shell(model, [model.base_model_prefix], after=see_states)
 
 
-def _with_shell(model: PreTrainedModel, path: list[str]) -> tuple[PreTrainedModel, nn.Module]:
-    """A copy with a shell around the submodule at the path, and the shell; every other submodule is shared."""
+def _with_shell(model: PreTrainedModel, path: list[str], **tell: _Tell) -> PreTrainedModel:
+    """A copy with a `_Shell` around the submodule at the path; every other submodule is shared."""
     other = copy.copy(model)
     module: nn.Module = other
     *outer, last = path
@@ -154,18 +153,18 @@ def _with_shell(model: PreTrainedModel, path: list[str]) -> tuple[PreTrainedMode
         inner = copy.copy(module.get_submodule(name))
         module._modules = {**module._modules, name: inner}
         module = inner
-    shell = _Shell(module.get_submodule(last))
-    module._modules = {**module._modules, last: shell}
-    return other, shell
+    module._modules = {**module._modules, last: _Shell(module.get_submodule(last), **tell)}
+    return other
 
 
 class _Shell(nn.Module):
-    """A module with hooks of its own around another one; in all else it is that one."""
+    """A module that tells what passes through another one; in all else it is that one."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, *, before: _Tell | None = None, after: _Tell | None = None) -> None:
         super().__init__()
         self.inner = inner
         self.training = inner.training
+        self._before, self._after = before, after
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -174,7 +173,12 @@ class _Shell(nn.Module):
             return getattr(super().__getattr__("inner"), name)
 
     def forward(self, *args: Any, **inputs: Any) -> Any:
-        return self.inner(*args, **inputs)
+        if self._before is not None:
+            self._before(self, args, inputs)
+        output = self.inner(*args, **inputs)
+        if self._after is not None:
+            self._after(self, args, output)
+        return output
 
 
 class _PlainGraph(nn.Module):
