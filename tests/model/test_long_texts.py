@@ -7,7 +7,7 @@ import pytest
 from transformers import BertTokenizer
 
 from uatlite.errors import ConfigurationError
-from uatlite.model.windows import OVERLAP, truncated, windowed
+from uatlite.model.windows import OVERLAP, windowed
 from uatlite.values import Choices
 
 WORDS = [f"a{number % 56}" for number in range(100)]
@@ -77,7 +77,7 @@ def test_options_of_unequal_length_get_as_many_windows(tokenizer: BertTokenizer)
 
 
 def test_truncation_is_one_window_each(tokenizer: BertTokenizer) -> None:
-    windows = truncated(tokenizer, [" ".join(WORDS), "a1"], 18)
+    windows = windowed(tokenizer, [" ".join(WORDS), "a1"], 18, windows=False)
     assert windows.counts.tolist() == [1, 1]
     assert windows.tokens.truncated_tokens == 100 + 2 - 18
     values = np.arange(4.0).reshape(2, 2)

@@ -21,7 +21,7 @@ from uatlite.methods.method import Method, Passes
 from uatlite.methods.registry import method_of_weights
 from uatlite.model.architectures import answering, head_of, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch, Tokens
-from uatlite.model.windows import Windows, truncated, windowed
+from uatlite.model.windows import Windows, windowed
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
@@ -260,7 +260,7 @@ def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Seq
 
 def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -> Windows:
     """Tokens of each text, cut to the settings' length or in windows of it."""
-    return (windowed if settings.windows else truncated)(tokenizer, list(texts), settings.max_length)
+    return windowed(tokenizer, list(texts), settings.max_length, windows=settings.windows)
 
 
 def gather(parts: Sequence[Outputs], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:

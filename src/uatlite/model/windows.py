@@ -74,18 +74,15 @@ class Windows:
         return np.asarray(sums / self.counts.reshape(shape))
 
 
-def truncated(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
-    """One window for each text, cut where it is too long."""
-    with TOKENIZING:
-        return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
-
-
-def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
-    """As many overlapping windows as each text needs.
+def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int, *, windows: bool = True) -> Windows:
+    """As many overlapping windows as each text needs; without `windows` one, which is cut where the text is too long.
 
     In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
     windowed option by option; an option with fewer windows than another repeats its last.
     """
+    if not windows:
+        with TOKENIZING:
+            return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
     if not tokenizer.is_fast:
         raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
     rows: list[tuple[Features, ...]] = []
@@ -94,13 +91,13 @@ def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Window
     with TOKENIZING:
         uncut = tokenize(tokenizer, texts, None)
         for text, row, length in zip(texts, uncut.rows, uncut.lengths, strict=True):
-            windows = [row] if length <= max_length else _windows(tokenizer, text, row, max_length)
+            of_text = [row] if length <= max_length else _windows(tokenizer, text, row, max_length)
             lost.append(0)
-            if not windows:
+            if not of_text:
                 cut = tokenize(tokenizer, [text], max_length)
-                windows, lost[-1] = list(cut.rows), cut.truncated_tokens
-            rows += windows
-            counts.append(len(windows))
+                of_text, lost[-1] = list(cut.rows), cut.truncated_tokens
+            rows += of_text
+            counts.append(len(of_text))
     return Windows(Tokens(tokenizer, tuple(rows), tuple(lost)), np.array(counts, dtype=np.int64))
 
 
