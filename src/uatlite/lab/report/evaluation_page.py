@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError
+from uatlite.lab.report import results as view
 from uatlite.lab.report.curves import menu_figure, set_figures
 from uatlite.lab.report.evaluation import (
     TARGET_RISK,
@@ -29,15 +30,6 @@ from uatlite.lab.report.evaluation import (
 )
 from uatlite.lab.report.explanation import Shading
 from uatlite.lab.report.page import filled
-from uatlite.lab.report.results import (
-    findings,
-    legend,
-    passes,
-    scope_tables,
-    set_tables,
-    verdict_in_words,
-    versions,
-)
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.distribution import MarginBand
 from uatlite.trust.scope import Scope
@@ -91,21 +83,15 @@ def build_report(
         explained = read_explanations(home / EXPLANATIONS) if (home / EXPLANATIONS).is_file() else ()
     figures = [set_figures(opened, scores) for scores in results.sets]
     menu = menu_figure(opened, abstention)
-    shown = [metric for metric in results.metrics if metric not in _FILES_ONLY]
-    tables = [set_tables(results, scores, shown) for scores in results.sets]
-    tables[0] += scope_tables(results)
     html = filled(
         "evaluation.html.j2",
         title=title,
         results=results,
+        view=view,
         several=several,
         noun=results.kind if several else "texts",
-        findings=findings(results, abstention),
-        verdict=verdict_in_words(results),
-        sets=list(zip(results.sets, tables, figures, strict=True)),
-        legend=legend(results),
-        passes=passes,
-        versions=versions(results),
+        metrics=[metric for metric in results.metrics if metric not in _FILES_ONLY],
+        figures=figures,
         abstention=abstention,
         menu_figure=menu,
         abstained=abstention.sets[0].abstained[:SHOWN] if abstention else (),

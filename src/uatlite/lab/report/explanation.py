@@ -174,7 +174,11 @@ def words_table(explanation: AnswerExplanation, most: int | None = None) -> Tabl
         rest = sum(word.share for word in explanation.words) - sum(word.share for word in words)
         rows.append(Row(f"{left} other words", (Entry(f"{rest:.1%}"), *[Entry("")] * (1 + masks))))
     columns = ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U")
-    return Table(title="", corner="word", columns=tuple(map(Column, columns)), rows=tuple(rows))
+    caption = ""
+    if masks:
+        sure = f"{explanation.prediction.confidence:.1%}"
+        caption = f"Confidence is that in {explanation.label}; with every word it is {sure}."
+    return Table(title="", corner="word", columns=tuple(map(Column, columns)), rows=tuple(rows), caption=caption)
 
 
 def terminal_view(explanation: AnswerExplanation, *, shading: str = "share") -> RenderableType:

@@ -3,26 +3,15 @@
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation
-from uatlite.classifier.explanation import listed as by_size
+from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation, listed
 from uatlite.errors import ConfigurationError, nearest
-from uatlite.lab.report.explanation import (
-    Shading,
-    chances,
-    masked,
-    notes,
-    shading_of,
-    sources,
-    threshold,
-    verdict,
-    words_table,
-)
+from uatlite.lab.report import explanation as view
+from uatlite.lab.report.explanation import Shading, shading_of
 from uatlite.lab.report.figures import DPI, METADATA, MUTED, themed
 from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
 from uatlite.lab.report.page import filled
@@ -46,20 +35,14 @@ _LINE = 110
 
 
 def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
-    compared, words = Comparison.of(explanation.prediction), words_table(explanation)
-    sure = f"{explanation.prediction.confidence:.1%}"
     html = filled(
         "explanation.html.j2",
-        tab=verdict(explanation),
         explanation=explanation,
-        notes=notes(explanation),
+        view=view,
         shading=shading,
-        masked=masked(explanation),
-        words_table=replace(words, caption=f"Confidence is that in {explanation.label}; with every word it is {sure}."),
         long=len(explanation.words) > _SHOWN,
-        threshold=None if compared is None else threshold(compared),
-        chances=by_size(explanation.prediction.probabilities),
-        sources=sources(explanation),
+        compared=Comparison.of(explanation.prediction),
+        chances=listed(explanation.prediction.probabilities),
         layers_figure=LayerBars(explanation.layers).figure(),
         components=COMPONENTS,
         maps=maps,
@@ -81,8 +64,9 @@ def draw_sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Sh
 
     bars, summary = LayerBars(explanation.layers), explanation.summary
     lead = [*wrap(summary.says, 95), *wrap(f"{summary.decision} {summary.doubt}", 112)]
-    told = [shading.caption(explanation.label), masked(explanation), chances(explanation), sources(explanation)]
-    small = wrap(" ".join(filter(None, [*told, *notes(explanation)])), 130)
+    told = [tell(explanation) for tell in (view.masked, view.chances, view.sources)]
+    told = [shading.caption(explanation.label), *told, *view.notes(explanation)]
+    small = wrap(" ".join(filter(None, told)), 130)
     words = _lines(explanation, shading)
     written = 0.35 + 0.22 * len(lead) + 0.28 * len(words) + 0.16 * len(small)
     heights = [written, 0.9 + 0.24 * len(bars.layers), *([HEIGHT] if maps else [])]
