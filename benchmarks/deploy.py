@@ -170,6 +170,9 @@ def main() -> None:
     for name in ("--data", "--export", "--environment"):
         parser.add_argument(name, type=Path)
     given = parser.parse_args()
+    needed = {"cost": (), "quality": ("model", "task"), "installed": ("export", "environment")}[given.part]
+    if missing := [f"--{name}" for name in needed if not getattr(given, name)]:
+        parser.error(f"{given.part} needs {', '.join(missing)}")
     print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
     PARTS[given.part](given)
 

@@ -66,10 +66,6 @@ class Part:
     splits: tuple[str, ...]
     rows: int | None = None
 
-    @property
-    def name(self) -> str:
-        return f"{self.task}-{'+'.join(self.splits)}-{self.rows or 'all'}"
-
     def load(self, data: Path | None, *, out_of_scope: bool = False) -> Dataset:
         sets = [load(self.task, split, data) for split in self.splits]
         outside = sets[0].out_of_scope
@@ -123,8 +119,8 @@ class Bench:
         self.options = options
         self.settings = {name: SETTINGS[name] for name in options.settings.split(",")}
         if options.whole:
-            parts = {name: replace(one.test, rows=None) for name, one in self.settings.items()}
-            self.settings = {name: replace(one, test=parts[name]) for name, one in self.settings.items()}
+            whole = {name: replace(one.test, rows=None) for name, one in self.settings.items()}
+            self.settings = {name: replace(one, test=whole[name]) for name, one in self.settings.items()}
         self.runs = Runs(self, Store(options.cache))
 
     def seeds(self, task: str, among: Iterable[int] | None = None) -> list[int]:
@@ -198,16 +194,13 @@ def methods_table(bench: Bench) -> None:
     for name, setting in bench.settings.items():
         if not bench.seeds(name):
             continue
-        cells = {
-            (contender, column): bench.cell(name, contender, column)
-            for contender in {*contenders, "base+TS"}
-            for column in MEASURES
-        }
+        compared = {*contenders, "base+TS"}
+        cells = {(one, column): bench.cell(name, one, column) for one, column in product(compared, MEASURES)}
         if setting.shift is not None:
-            cells |= {(one, "shift"): bench.cell(name, one, "nll", "shift") for one in {*contenders, "base+TS"}}
+            cells |= {(one, "shift"): bench.cell(name, one, "nll", "shift") for one in compared}
         cells["", "scope"] = bench.cell(name, "base", "scope-auroc")
-        numbers = measure(cells.values(), bench.runs, Resampling())
-        found = {key: numbers[cell] for key, cell in cells.items()}
+        measured = measure(cells.values(), bench.runs, Resampling())
+        found = {key: measured[cell] for key, cell in cells.items()}
         for contender in contenders:
             others = contender != "base+TS"
             means = [found[contender, column].mean for column in MEASURES]

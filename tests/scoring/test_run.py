@@ -373,7 +373,6 @@ def test_the_sample_does_not_depend_on_the_cuts() -> None:
             monitor.add(np.arange(start, start + len(part)), part, None)
         reports.append(monitor.report())
     assert reports[0] == reports[1] == reports[2]
-    assert reports[0] is not None
     assert reports[0].rows == 300
 
 
@@ -384,8 +383,5 @@ def test_the_sample_is_spread_over_the_stream() -> None:
     assert len(np.unique(hashed(np.arange(100_000, dtype=np.uint64)))) == 100_000
 
 
-def test_without_a_reference_there_is_no_report() -> None:
-    monitor = ShiftMonitor(None)
-    monitor.add([0], [0.5], None)
-    assert monitor.report() is None
-    assert ShiftMonitor(REFERENCE).report().shifted is None  # type: ignore[union-attr]
+def test_few_rows_are_no_verdict() -> None:
+    assert ShiftMonitor(REFERENCE).report().shifted is None

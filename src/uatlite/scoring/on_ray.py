@@ -24,8 +24,8 @@ import pyarrow as pa
 from uatlite.classifier.answer_kind import AnyKind
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
-from uatlite.scoring.job import Job, Summary
-from uatlite.scoring.run import OnProgress, Parts, ScoredBlock, ScoringRun, check_output, score_block, scored_items
+from uatlite.scoring.job import Job, Summary, Tally
+from uatlite.scoring.run import OnProgress, Parts, ScoringRun, check_output, score_block, scored_items
 from uatlite.scoring.source import BLOCK_ROWS, Block, Source, blocks
 from uatlite.text.files import STDIN
 
@@ -106,8 +106,8 @@ def score_file(
     everywhere = replace(job, input=job.source, output=job.output.absolute())
     read = partial(_read_blocks, everywhere, predictor.kind, predictor.class_names, block_rows)
     with connected(cluster) as workers:
-        scored = worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers)
-        return run.over(scored, on_progress)
+        tallies = worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers)
+        return run.over(tallies, on_progress)
 
 
 def _read_blocks(job: Job, kind: AnyKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
@@ -138,7 +138,7 @@ class Scorer(Worker):
                 "differ. Give every machine the same files."
             )
 
-    def work(self, item: Block) -> ScoredBlock:
+    def work(self, item: Block) -> Tally:
         """Write the part of a block; a worker that outlives its driver does not write for a later run."""
         if not self._parts.begun or self._parts.differences(self._record):
             raise DataError(
@@ -219,7 +219,9 @@ def connected(cluster: Cluster) -> Iterator[int]:
             _connect(cluster)
             stack.callback(ray.shutdown)
         stack.enter_context(DataContext.current(_data_context()))
-        stack.enter_context(_quiet_log())
+        logger = logging.getLogger("ray.data")
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)  # the caller shows the progress
         yield _workers(cluster, ray.cluster_resources())
 
 
@@ -243,18 +245,6 @@ def _closed_to_others() -> Iterator[None]:
             os.environ.pop(name, None)
         os.environ.update({name: value for name, value in before.items() if value is not None})
         AuthenticationTokenLoader.instance().reset_cache()
-
-
-@contextmanager
-def _quiet_log() -> Iterator[None]:
-    """Let Ray Data log errors only; the caller shows the progress."""
-    logger = logging.getLogger("ray.data")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _connect(cluster: Cluster) -> None:

@@ -32,7 +32,7 @@ from uatlite.scoring.source import Block, Item, Source, blocks
 from uatlite.text.files import format_of
 from uatlite.text.write import WRITERS, Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReference, ShiftReport
-from uatlite.values import Example, Floats, Integers
+from uatlite.values import Example
 
 Columns = dict[str, Any]
 OnProgress = Callable[[Tally], None]
@@ -83,12 +83,17 @@ def _exists(job: Job) -> StoreError:
 
 @dataclass(frozen=True)
 class Part:
-    """What a scored block gives: the block's digest, its counts, the rows of output, and the rejects."""
+    """What a scored block gives: the block's digest, its counts, and a line for each of its rows, in their order."""
 
     digest: str
     tally: Tally
-    rows: list[Columns]
-    rejects: list[Columns]
+    lines: list[tuple[str, Columns]]
+    """("row", a row of output) or ("reject", a row of the input that cannot be scored)"""
+
+    @property
+    def rows(self) -> list[tuple[int, Columns]]:
+        """The rows of output, each with its place in the block."""
+        return [(i, values) for i, (kind, values) in enumerate(self.lines) if kind == "row"]
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,8 @@ class Parts(Pieces):
 
     def put(self, number: int, part: Part) -> None:
         """Write a part, whole or not at all."""
-        rows, rejects = (("row", row) for row in part.rows), (("reject", row) for row in part.rejects)
         with self.write(self.name(number)) as file:
-            for line in (("counts", {"digest": part.digest, **dump(part.tally)}), *rows, *rejects):
+            for line in (("counts", {"digest": part.digest, **dump(part.tally)}), *part.lines):
                 file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n")
 
     def get(self, number: int) -> Part | None:
@@ -146,61 +150,41 @@ class Parts(Pieces):
 
 
 def _read_part(path: Path) -> Part:
-    values: dict[str, list[Columns]] = {"counts": [], "row": [], "reject": []}
     with open(path, encoding="utf-8") as file:
-        for line in file:
-            kind, value = json.loads(line)
-            values[kind].append(value)
-    (counts,) = values["counts"]
+        (_, counts), *lines = ((kind, values) for kind, values in map(json.loads, file))
     digest = str(counts.pop("digest"))
-    return Part(digest, load(Tally, counts, advice="score its rows again."), values["row"], values["reject"])
+    return Part(digest, load(Tally, counts, advice="score its rows again."), lines)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredBlock:
-    """A block whose part is on disk: its counts, and what a shift is told by, (rows,) each."""
-
-    tally: Tally
-    positions: Integers
-    """of the rows in the input"""
-    scores: Floats | None
-    """None where there are no calibration rows to compare with"""
-    scope: Floats | None
-    """p-values of being in scope; None where these are not known"""
-
-
-def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
-    """Write the part of a block, unless it is there already; a part of other rows is an error."""
+def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> Tally:
+    """Write the part of a block, unless it is there already, and count it; a part of other rows is an error."""
     digest, part = block.digest, parts.get(block.number)
     if part is None:
         part = _scored_part(predictor, block, digest, job)
         parts.put(block.number, part)
-        tally = part.tally
-    elif part.digest == digest:
-        tally = replace(part.tally, resumed=part.tally.seen)
-    else:
+        return part.tally
+    if part.digest != digest:
         raise parts.changed(job.input)
-    shift = None if predictor.calibration is None else predictor.calibration.shift
-    positions = [block.first + i for i, item in enumerate(block.items) if isinstance(item, Example)]
-    scores = None if shift is None else np.array([ScoredRow(row).score(shift.score) for row in part.rows])
-    scope = np.array([row["scope"] for row in part.rows]) if part.rows and "scope" in part.rows[0] else None
-    return ScoredBlock(tally, np.array(positions, dtype=np.int64), scores, scope)
+    return replace(part.tally, resumed=part.tally.seen)
 
 
 def _scored_part(predictor: Predictor, block: Block, digest: str, job: Job) -> Part:
     examples = block.examples
     predictions = predictor.predict([example.text for example in examples])
-    rejects = [reject.as_row() for reject in block.rejects]
     tally = Tally(
         rows=len(examples),
-        rejected=len(rejects),
+        rejected=len(block.items) - len(examples),
         abstained=int(predictions.abstain.sum()) if predictions.rules else None,
         truncated_texts=predictions.truncated_texts,
         truncated_tokens=predictions.truncated_tokens,
         reasons=dict(Counter(predictions.reasons)),
     )
-    rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
-    return Part(digest, tally, rows, rejects)
+    rows = iter(predictions.rows())
+    lines = [
+        ("row", _row(item, next(rows), job)) if isinstance(item, Example) else ("reject", item.as_row())
+        for item in block.items
+    ]
+    return Part(digest, tally, lines)
 
 
 def _row(example: Example, prediction: Columns, job: Job) -> Columns:
@@ -225,7 +209,8 @@ class ScoringRun:
         self._job = job
         calibration = predictor.calibration
         self._rules = () if calibration is None else calibration.rules
-        self._monitor = ShiftMonitor(None if calibration is None else calibration.shift)
+        shift = None if calibration is None else calibration.shift
+        self._shift = None if shift is None else ShiftMonitor(shift)
 
     def finished(self) -> Summary | None:
         """The summary of an output that an earlier run of the same job finished; None where there is work to do."""
@@ -241,48 +226,54 @@ class ScoringRun:
         """Make the directory of parts, or continue that of the same job."""
         self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
 
-    def over(self, scored: Iterable[ScoredBlock], on_progress: OnProgress) -> Summary:
+    def over(self, tallies: Iterable[Tally], on_progress: OnProgress) -> Summary:
         """Begin, count every block of the input once its part is on disk, and write the output."""
         self.begin()
         tally, count = Tally(abstained=0 if self._rules else None), 0
-        for block in scored:
-            if block.scores is not None and len(block.scores):
-                self._monitor.add(block.positions, block.scores, block.scope)
-            tally, count = tally + block.tally, count + 1
+        for of_block in tallies:
+            tally, count = tally + of_block, count + 1
             on_progress(tally)
         if len(self.parts) != count:
             raise self.parts.changed(self._job.input)
-        broken = [rule for rule in self._rules if not rule.promised]
-        summary = Summary(
-            **vars(tally),
-            job=self.record,
-            shift=self._monitor.report(),
-            promise=" ".join(rule.describe() for rule in broken or self._rules) or None,
-            promised=not broken if self._rules else None,
-            rejects=str(self._job.rejects_path) if tally.rejected else None,
-        )
-        _write_output(self.parts, self._job, summary)
+        return self._write_output(tally)
+
+    def _write_output(self, tally: Tally) -> Summary:
+        """Write rows, rejects and summary. The output gets its name last: where it exists, the others do."""
+        job, position = self._job, 0
+        job.rejects_path.unlink(missing_ok=True)
+        with (
+            row_writer(job.output, examples=EXAMPLES) as write,
+            row_writer(job.rejects_path) if tally.rejected else nullcontext(write) as write_reject,
+        ):
+            for number in range(len(self.parts)):
+                part = self.parts.get(number)
+                if part is None:
+                    path = self.parts.path(self.parts.name(number))
+                    raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
+                for kind, values in part.lines:
+                    (write if kind == "row" else write_reject)(values)
+                self._compare(part, position)
+                position += len(part.lines)
+            broken = [rule for rule in self._rules if not rule.promised]
+            summary = Summary(
+                **vars(tally),
+                job=self.record,
+                shift=None if self._shift is None else self._shift.report(),
+                promise=" ".join(rule.describe() for rule in broken or self._rules) or None,
+                promised=not broken if self._rules else None,
+                rejects=str(job.rejects_path) if tally.rejected else None,
+            )
+            write_record(job.summary_path, summary.to_dict())
+        self.parts.remove()
         return summary
 
-
-def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
-    """Write summary, rejects and output. The output gets its name last: where it exists, the others do."""
-    job.rejects_path.unlink(missing_ok=True)
-    write_record(job.summary_path, summary.to_dict())
-    with (
-        row_writer(job.output, examples=EXAMPLES) as write,
-        row_writer(job.rejects_path) if summary.rejected else nullcontext(write) as write_reject,
-    ):
-        for number in range(len(parts)):
-            part = parts.get(number)
-            if part is None:
-                path = parts.path(parts.name(number))
-                raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
-            for row in part.rows:
-                write(row)
-            for reject in part.rejects:
-                write_reject(reject)
-    parts.remove()
+    def _compare(self, part: Part, position: int) -> None:
+        """Sample the rows of a part, the first of which has this position in the input, to tell a shift by them."""
+        if self._shift is not None and (rows := part.rows):
+            scored = [ScoredRow(values) for _, values in rows]
+            scope = [row.number("scope") for row in scored] if "scope" in rows[0][1] else None
+            scores = [row.score(self._shift.reference.score) for row in scored]
+            self._shift.add([position + i for i, _ in rows], scores, scope)
 
 
 class ShiftMonitor:
@@ -292,16 +283,14 @@ class ShiftMonitor:
     stream was cut or resumed.
     """
 
-    def __init__(self, reference: ShiftReference | None, size: int = SAMPLE) -> None:
-        self._reference = reference
+    def __init__(self, reference: ShiftReference, size: int = SAMPLE) -> None:
+        self.reference = reference
         self._size = size
         self._keys: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._values: NDArray[np.float64] = np.zeros((0, 2))
 
     def add(self, positions: ArrayLike, scores: ArrayLike, scope: ArrayLike | None) -> None:
         """Add rows of the stream: positions in it, scores and p-values of being in scope, (rows,) each."""
-        if self._reference is None:
-            return
         s = np.asarray(scores, dtype=np.float64)
         d = np.full(len(s), np.nan) if scope is None else np.asarray(scope, dtype=np.float64)
         keys = np.concatenate([self._keys, hashed(np.asarray(positions, dtype=np.uint64))])
@@ -309,13 +298,11 @@ class ShiftMonitor:
         kept = np.argsort(keys, kind="stable")[: self._size]
         self._keys, self._values = keys[kept], values[kept]
 
-    def report(self) -> ShiftReport | None:
-        """Whether the stream is like the calibration rows; None without a reference."""
-        if self._reference is None:
-            return None
+    def report(self) -> ShiftReport:
+        """Whether the stream is like the calibration rows."""
         scores, scope = self._values.T
         known = len(scores) > 0 and not np.isnan(scope).any()
-        return self._reference.check(scores, scope if known else None)
+        return self.reference.check(scores, scope if known else None)
 
 
 def hashed(positions: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -138,7 +138,7 @@ class Source:
         self.check(layout, with_label=True)
         if filled:
             self._rows = (_checked_filled(row, str(layout.label)) for row in self._rows)
-        read = Block(0, 0, tuple(self.items(layout, classes, strict=strict)))
+        read = Block(0, tuple(self.items(layout, classes, strict=strict)))
         examples, rejects = read.examples, read.rejects
         if not examples:
             first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
@@ -159,7 +159,7 @@ class Source:
     def texts(self, layout: Layout, *, strict: bool = False) -> list[Text]:
         """The texts of every usable row; labels are not read. With `strict` the first unusable row is an error."""
         self.check(layout)
-        read = Block(0, 0, tuple(self.items(layout, strict=strict)))
+        read = Block(0, tuple(self.items(layout, strict=strict)))
         if not read.examples:
             raise DataError(
                 f"{self.name} has no usable text ({len(read.items)} rows rejected); is the column {layout.text!r} "
@@ -215,8 +215,6 @@ class Block:
     """Consecutive rows of the input, numbered from 0."""
 
     number: int
-    first: int
-    """rows of the input before this block"""
     items: tuple[Item, ...]
 
     @property
@@ -246,13 +244,13 @@ def _parts(text: Text) -> tuple[str, ...]:
 
 def blocks(items: Iterable[Item], rows: int = BLOCK_ROWS, characters: int = BLOCK_CHARACTERS) -> Iterator[Block]:
     """Cut a stream into blocks of at most `rows` rows; a block ends early once its texts reach `characters`."""
-    number = first = length = 0
+    number = length = 0
     held: list[Item] = []
     for item in items:
         held.append(item)
         length += sum(map(len, strings(item.text))) if isinstance(item, Example) else len(item.raw)
         if len(held) == rows or length >= characters:
-            yield Block(number, first, tuple(held))
-            number, first, length, held = number + 1, first + len(held), 0, []
+            yield Block(number, tuple(held))
+            number, length, held = number + 1, 0, []
     if held:
-        yield Block(number, first, tuple(held))
+        yield Block(number, tuple(held))
