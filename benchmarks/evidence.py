@@ -86,10 +86,8 @@ class Setting:
     test: Part
     shift: Part | None = None
     outside: Part = Part("clinc150", ("test",), 1000)
-
-    @property
-    def reference(self) -> Part:
-        return Part(self.task, ("train",), REFERENCE)
+    reference: Part | None = None
+    """texts that fit the scope; by default `REFERENCE` training texts"""
 
 
 def setting(task: str, calibration: int | None, test: int | None, shift: Part | None = None) -> Setting:
@@ -115,9 +113,9 @@ class Bench:
 
     label_order = None
 
-    def __init__(self, options: Namespace) -> None:
-        self.options = options
-        self.settings = {name: SETTINGS[name] for name in options.settings.split(",")}
+    def __init__(self, options: Namespace, settings: dict[str, Setting] = SETTINGS) -> None:
+        self.options, self.every = options, settings
+        self.settings = {name: settings[name] for name in options.settings.split(",")}
         if options.whole:
             whole = {name: replace(one.test, rows=None) for name, one in self.settings.items()}
             self.settings = {name: replace(one, test=whole[name]) for name, one in self.settings.items()}
@@ -143,12 +141,13 @@ class Bench:
 
     def task(self, on: str) -> Task:
         name, _, which = on.partition("/")
-        return find_task(SETTINGS[name].shift.task if which == "shift" else name)
+        return find_task(self.every[name].shift.task if which == "shift" else name)
 
     @cache  # noqa: B019
     def dataset(self, name: str) -> Dataset:
         task, _, which = name.partition("/")
-        part: Part = getattr(self.settings.get(task, SETTINGS[task]), which)
+        setting = self.settings.get(task, self.every[task])
+        part = getattr(setting, which) or Part(task, ("train",), REFERENCE)
         rows = part.load(self.options.data, out_of_scope=which == "outside")
         if which != "outside":
             return rows
@@ -169,7 +168,7 @@ class Bench:
         name = contender.lower() if "+" in contender else contender + CALIBRATORS.get(contender, "+its")
         if name.startswith(ENSEMBLE):
             name = name.replace(ENSEMBLE, f"{ENSEMBLE}:members={len(self.seeds(task, range(8)))}")
-        outside = f"{task}/outside" if measure.endswith("auroc") else None
+        outside = f"{task}/outside" if measure.startswith(("oos", "scope", "inside", "mixture")) else None
         return CellSpec(
             measure=measure, contender=parse_contender(name), task=task, on=f"{task}/{which}", outside=outside
         )
