@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def bench(
     model: shared.ModelName,
-    texts: Annotated[
-        str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
-    ] = None,
+    texts: Annotated[str | None, Option(help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")] = None,
     output: Annotated[Path, Option("--output", "-o", help="Directory for tables and plots.")] = Path("uatlite-bench"),
     rows: Annotated[
         int, Option(help="Time the first N texts; this takes about as long as 500 plain passes over them.")

@@ -33,56 +33,42 @@ Classifier = Annotated[
     str, Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id.")
 ]
 
-TextColumn = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
+TextColumn = Annotated[str, in_columns(help="Column of the text, of a pair's first text, or of a question.")]
 KnownText = Annotated[
-    str | None,
-    in_columns("--text", help="Column of the text, the first of a pair, or the question; as in calibration, or text."),
+    str | None, in_columns(help="Column of the text, the first of a pair, or the question; as in calibration, or text.")
 ]
-PairColumn = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
-Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
-Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
+PairColumn = Annotated[str | None, in_columns(help="Column of a pair's second text.")]
+Options = Annotated[str | None, in_columns(help="Column of a question's options, for multiple choice.")]
+Label = Annotated[str, in_columns(help="Column of the label: a class name, or a number from 0.")]
 KnownLabel = Annotated[
-    str | None,
-    in_columns("--label", help="Column of the label, a class name or a number; as in calibration, or label."),
+    str | None, in_columns(help="Column of the label, a class name or a number; as in calibration, or label.")
 ]
 GoldColumn = Annotated[
     str | None,
-    in_columns(
-        "--label",
-        help="Column of the gold: by default label, a class name or a number from 0; labels for many labels.",
-    ),
+    in_columns(help="Column of the gold: by default label, a class name or a number from 0; labels for many labels."),
 ]
-LabelOrder = Annotated[
-    str | None, in_columns("--label-order", help="Names of the model's classes in its order: negative,positive")
-]
-Format = Annotated[str | None, in_columns("--format", help="Format of the data, if the file name does not show it.")]
+LabelOrder = Annotated[str | None, in_columns(help="Names of the model's classes in its order: negative,positive")]
+Format = Annotated[str | None, in_columns(help="Format of the data, if the file name does not show it.")]
 
-TaskName = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
-DataDir = Annotated[Path | None, in_data("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.")]
-Seeds = Annotated[int, Option("--seeds", help="Number of seeds for everything random.")]
-Precision = Annotated[
-    str | None, in_recipe("--precision", help="Of the matrix products: fp32, or bf16, about twice as fast.")
-]
-Resamples = Annotated[int, in_more("--resamples", help="Bootstrap resamples for the confidence intervals.")]
+TaskName = Annotated[str | None, in_data(help="A task by name; 'uatlite tasks' lists them.")]
+DataDir = Annotated[Path | None, in_data(help="Directory of the tasks' files; by default UATLITE_DATA.")]
+Seeds = Annotated[int, Option(help="Number of seeds for everything random.")]
+Precision = Annotated[str | None, in_recipe(help="Of the matrix products: fp32, or bf16, about twice as fast.")]
+Resamples = Annotated[int, in_more(help="Bootstrap resamples for the confidence intervals.")]
 MaxLength = Annotated[
-    int | None,
-    Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
+    int | None, Option(help="Longest text in tokens; by default the limit of the calibration or the model.")
 ]
 MethodName = Annotated[
-    str | None, Option("--method", help="Method of a model without calibration, as in uat:gate=k; analytic by default.")
+    str | None, Option(help="Method of a model without calibration, as in uat:gate=k; analytic by default.")
 ]
 Strict = Annotated[
     bool, Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")
 ]
 
-Engine = Annotated[str, in_where("--engine", help="local, or ray for several processes or machines.")]
-Address = Annotated[
-    str | None, in_where("--address", help="Ray cluster, host:port or auto; by default one is started here.")
-]
-Workers = Annotated[
-    int | None, in_where("--workers", help="Ray workers, each with the model; by default all that fit.")
-]
-Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker; 0.5 is allowed.")]
+Engine = Annotated[str, in_where(help="local, or ray for several processes or machines.")]
+Address = Annotated[str | None, in_where(help="Ray cluster, host:port or auto; by default one is started here.")]
+Workers = Annotated[int | None, in_where(help="Ray workers, each with the model; by default all that fit.")]
+Gpus = Annotated[float, in_where(help="GPUs of a Ray worker; 0.5 is allowed.")]
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def watch(
     ] = None,
     text: Annotated[
         str | None,
-        shared.in_columns("--text", help="Column of the text, for the page; text by default."),
+        shared.in_columns(help="Column of the text, for the page; text by default."),
     ] = None,
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
