@@ -77,21 +77,13 @@ def contrast(first: str, second: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-class Elements(HTMLParser):
-    """Every element with its attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def elements(page: Path) -> list[tuple[str, dict[str, str | None]]]:
-    parser = Elements()
+    """Every element with its attributes."""
+    found: list[tuple[str, dict[str, str | None]]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
     parser.feed(page.read_text(encoding="utf-8"))
-    return parser.found
+    return found
 
 
 def test_nothing_is_from_elsewhere_and_all_is_named(shown: Path) -> None:

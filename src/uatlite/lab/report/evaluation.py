@@ -1,4 +1,4 @@
-"""An evaluation read back from disk without a model: results, stored predictions, texts; and who would be answered.
+"""An evaluation read back from disk without a model: results, predictions, texts; and what a rule would answer.
 
     DIR/results.json          written by `uatlite evaluate … -o DIR`
         store/                the logits of every pass; of several answers a text instead
@@ -232,7 +232,7 @@ def read_answers(path: Path, results: Results) -> dict[tuple[str, str], AnswerOu
         raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error
 
 
-# ── what would be answered ─────────────────────────────────────────────────────────────────────────────────────────
+# ── what a rule would answer ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
