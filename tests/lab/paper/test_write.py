@@ -64,20 +64,13 @@ def test_progress_adds_up(whole: Any) -> None:
     assert math.isclose(whole.display.done, whole.display.work)
 
 
-def test_an_ensemble_has_five_members(whole: Any) -> None:
-    record = next((whole.directory / "models").glob("sst2-ensemble-0-*/uatlite-training.json"))
-    assert json.loads(record.read_text(encoding="utf-8"))["run"]["method"] == (
-        "ensemble:members=5 of seeds 0, 1, 2, 3, 4"
-    )
-
-
-def test_the_members_of_an_ensemble_are_the_plain_models_of_the_first_seeds(whole: Any) -> None:
-    models = whole.directory / "models"
-    (ensemble,) = models.glob("sst2-ensemble-0-*")
+def test_the_five_members_of_an_ensemble_are_the_plain_models_of_the_first_seeds(whole: Any) -> None:
+    (ensemble,) = (whole.directory / "models").glob("sst2-ensemble-0-*")
+    record = json.loads((ensemble / "uatlite-training.json").read_text(encoding="utf-8"))
+    assert record["run"]["method"] == "ensemble:members=5 of seeds 0, 1, 2, 3, 4"
     weights = load_file(ensemble / FILE)["members"]
     for seed in range(1, 5):
-        (plain,) = models.glob(f"sst2-base-{seed}-*")
-        assert torch.equal(weights[seed - 1], flat_parameters(load_checkpoint(plain, device="cpu").model))
+        assert torch.equal(weights[seed - 1], flat_parameters(plain_model(whole, "sst2", seed).model))
 
 
 def test_two_methods_with_the_same_rates_say_the_same(whole: Any) -> None:
