@@ -228,8 +228,6 @@ def _row_notes(cells: Iterable[CellSpec], source: FineTunedModels) -> list[str]:
     tested: dict[str, str] = {}
     limit = source.settings.limit
     for cell in cells:
-        if cell.set_name in tested and cell.task in trained:
-            continue
         trained[cell.task] = source.data(cell.task).note
         dataset = source.dataset(cell.set_name)
         fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(dataset) < limit else ""
