@@ -124,7 +124,7 @@ class FoldedPasses(Intervention):
         if rate == 0:
             return embedding.new_zeros((self._config.samples + 1, *embedding.shape[:-1]), dtype=torch.float32)
         site, name = f"{EMBEDDINGS}.embedding.0", self._config.uncertainty
-        if u.normalises(name):
+        if name.endswith("+ln"):  # taken after LayerNorm: it needs the samples themselves
             every = range(self._config.samples)
             return u.lagged_normalised(embedding, self._dropout.hidden(site, rate, embedding, every), name)
         return u.lagged(embedding, self._dropout.moments(site, rate, embedding), name)

@@ -118,11 +118,6 @@ def closed_form(embedding: Tensor, rate: float, name: str) -> Tensor:
     return statistic(magnitude * (rate / (1 - rate)) ** 0.5, lambda: magnitude)
 
 
-def normalises(name: str) -> bool:
-    """Whether a statistic is taken after LayerNorm and so needs the samples themselves."""
-    return _parse(name)[1]
-
-
 def _parse(name: str) -> tuple[Callable[[Tensor, Lazy], Tensor], bool]:
     statistic, _, normalise = name.partition("+")
     return TOKEN_STATISTICS[statistic], bool(normalise)
