@@ -20,7 +20,7 @@ from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
 from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.metrics.rows import Rows, ratio
-from uatlite.text.labels import fold
+from uatlite.text.labels import Alignment, fold
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.rule import Rule, Wanted
@@ -88,7 +88,9 @@ def outcome_of(predictions: StoredPredictions, calibrator: LogitCalibrator | Non
 def class_probabilities(predictions: StoredPredictions, calibrator: LogitCalibrator | None) -> Floats:
     """(rows, classes): calibrated probabilities of the task's classes that the model knows."""
     columns = distribution.probabilities(predictions.passes, calibrator)
-    return np.asarray(predictions.provenance.align().apply(columns).astype(np.float64))
+    about = predictions.provenance
+    alignment = Alignment(about.recipe.columns, about.classes, about.alignment)
+    return np.asarray(alignment.apply(columns).astype(np.float64))
 
 
 def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from uatlite.codec import dump, load
 from uatlite.errors import MissingDependency, StoreError
 from uatlite.predictive import PassLogits
-from uatlite.text.labels import Alignment
 from uatlite.text.write import Pieces, make_directory, read_record
 from uatlite.values import Floats, Integers
 
@@ -94,22 +93,6 @@ class Provenance:
     def set_name(self) -> str:
         """The rows in short: 'sst2/test', 'sst2+swap/test'."""
         return set_name(self.recipe.task, self.recipe.split, self.recipe.perturbation)
-
-    def align(self) -> Alignment:
-        """How probabilities of the model's classes become those of the task's."""
-        return Alignment(self.recipe.columns, self.classes, self.alignment)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"format": _FORMAT, **dump(self)}
-
-    @classmethod
-    def read(cls, path: Path) -> "Provenance":
-        """What `to_dict` wrote to a file."""
-        values = read_record(path) or {}
-        if values.pop("format", _FORMAT) != _FORMAT:
-            raise StoreError(f"{path} is of another version of uatlite's store; evaluate into a new directory.")
-        return load(cls, values, advice=f"delete the directory {path.parent} and run again.")
 
 
 def set_name(task: str, split: str, perturbation: str | None = None) -> str:
@@ -331,7 +314,7 @@ class Store:
         """The run of this recipe; it is created unless it exists."""
         work = _work(self.directory / f"run={provenance.recipe.key}")
         if not work.begun:
-            work.begin(provenance.to_dict())
+            work.begin({"format": _FORMAT, **dump(provenance)})
         return _opened(work)
 
     def runs(self) -> list[StoredRun]:
@@ -368,4 +351,9 @@ def _work(directory: Path) -> Pieces:
 
 
 def _opened(work: Pieces) -> StoredRun:
-    return StoredRun(work.directory, Provenance.read(work.path(work.record)))
+    path = work.path(work.record)
+    record = read_record(path) or {}
+    if record.pop("format", _FORMAT) != _FORMAT:
+        raise StoreError(f"{path} is of another version of uatlite's store; evaluate into a new directory.")
+    advice = f"delete the directory {work.directory} and run again."
+    return StoredRun(work.directory, load(Provenance, record, advice=advice))
