@@ -99,6 +99,7 @@ def build_report(
         as_line=as_line,
         name_of_row=name_of_row,
         explained=explained,
+        shading_of=Shading,
     )
     make_directory(directory / "figures")
     for figure in [*(figure for of_set in figures for figure in of_set.every), *filter(None, [menu])]:
@@ -121,22 +122,6 @@ class ExplainedText:
     words: tuple[WordAttribution, ...]
     band: MarginBand | None = None
     """how far that confidence reaches; None where it is not known"""
-
-    @property
-    def shading(self) -> Shading:
-        return Shading(self.words, self.confidence)
-
-    @property
-    def largest(self) -> list[WordAttribution]:
-        """The words with most of the variance."""
-        return sorted(self.words, key=lambda word: -word.share)[:3]
-
-    @property
-    def least(self) -> WordAttribution | None:
-        """The word without which the model is least sure; None where it is surer without any."""
-        masked = [(word.masked_confidence, word) for word in self.words if word.masked_confidence is not None]
-        confidence, word = min(masked, key=lambda pair: pair[0], default=(1.0, None))
-        return word if confidence < self.confidence else None
 
 
 def write_explanations(explanations: Sequence[ExplainedText], path: Path) -> None:

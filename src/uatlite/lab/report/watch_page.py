@@ -12,7 +12,7 @@ from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, fig
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
 from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, spelt_hour
-from uatlite.scoring.watch import NumberedRow, Watch, changed_rows
+from uatlite.scoring.watch import Watch, changed_rows
 from uatlite.scoring.watch_state import WatchState
 from uatlite.text.write import make_directory, write_text
 
@@ -157,13 +157,6 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         since = since if since.rows else state.timeline.total(hour for hour in hours if hour >= alarm.since)
     shares, labels = moved_shares(watch, before, since)
     drawn = [share.label for share in labels[: 1 if len(labels) == 2 else _DRAWN]]
-    worst = sorted(shares, key=lambda share: -share.moved)
-
-    def text_of(numbered: NumberedRow) -> object:
-        """The text of a row, where its file has one."""
-        column, values = watch.text or "text", numbered.row.values
-        return values.get(column, values.get(f"input_{column}"))
-
     html = filled(
         "watch.html.j2",
         title="No change was found" if alarm is None else f"Alarm: {alarm.what}",
@@ -172,13 +165,12 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         source=source,
         classifier=classifier,
         command=" ".join(filter(None, ["uatlite watch", classifier, source, f"-o {watch.path}"])),
-        worst=[share for share in worst if share.since is not None and share.base is not None],
         timeline=timeline_figure(watch, state, drawn) if hours else None,
         shares=shares,
         labels=labels,
         changed=changed,
         strange=_STRANGE,
-        text_of=text_of,
+        column=watch.text or "text",
         past=[past for past in state.alarms if past.answer is not None],
         hour=spelt_hour,
     )
