@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,9 +157,9 @@ def test_made_texts_other_lengths_run_in_forwards_of_their_own(
 ) -> None:
     clf, masks, forward = UncertaintyClassifier.from_pretrained(fp32), [], onnx.OnnxRuntime.run
 
-    def counted(runtime: onnx.OnnxRuntime, method: Method, batch: Batch, tokens: object = None) -> Outputs:
-        masks.append(batch.arrays["attention_mask"])
-        return forward(runtime, method, batch)
+    def counted(runtime: onnx.OnnxRuntime, method: Method, batches: list[Batch]) -> Iterator[Outputs]:
+        masks.extend(batch.arrays["attention_mask"] for batch in batches)
+        return forward(runtime, method, batches)
 
     monkeypatch.setattr(onnx.OnnxRuntime, "run", counted)
     clf.predict(made_texts(60, seed=5), check_shift=False)

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite import codec
-from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens, gather
+from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens
 from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokens import FILE, Batch, FastTokenizer, TokenizerSettings
 from uatlite.predictive import PassLogits
-from uatlite.values import Integers, Kind, Marks
+from uatlite.values import Kind
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -156,8 +156,10 @@ class OnnxRuntime:
         return self.manifest.positions
 
     @property
-    def padding(self) -> int:
-        return PADDING
+    def batching(self) -> dict[str, int]:
+        """Activations of int8 are quantised by the largest of a forward: with other texts in it, a text would have many
+        answers, so each text runs alone."""
+        return {"most_texts": 1} if self.manifest.precision == "int8" else {"most_padding": PADDING}
 
     @property
     def workers(self) -> int:
@@ -188,12 +190,24 @@ class OnnxRuntime:
         finally:
             self._threads = before
 
-    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+        if self.manifest.precision == "int8" and min(len(batches), self._threads) > 1:
+            with ThreadPoolExecutor(self._threads) as pool:
+                yield from pool.map(lambda batch: self._passes(method, batch, tokens, threads=1), batches)
+        else:
+            for batch in batches:
+                yield self._passes(method, batch, tokens, self._threads)
+
+    def _passes(self, method: Method, batch: Batch, tokens: TokenChoice | None, threads: int) -> Outputs:
+        """The method's passes over one batch, of which the plain one is computed and the others are read off it."""
         arrays = {"attention_mask": np.ones_like(batch.arrays["input_ids"]), **batch.arrays}
-        plain = self._plain(arrays)
+        session = self._session(threads)
+        results = session.run(None, {entry.name: arrays[entry.name] for entry in session.get_inputs()})
+        logits, read = (values.astype(np.float64) for values in results)
+        plain = Outputs(logits[None], representations=read)
         if tokens is None:
             return replace(plain, given_variance=self._read(method, plain).given_variance)
-        chosen = chosen_tokens(plain.logits[0], tokens)
+        chosen = chosen_tokens(plain.logits[0], tokens, batch.rows)
         states = None if plain.representations is None else plain.representations[chosen]
         variance = self._read(method, PassLogits(plain.logits[:, chosen], representations=states)).given_variance
         if variance is None:
@@ -212,31 +226,6 @@ class OnnxRuntime:
             )
         return said
 
-    def _plain(self, arrays: Mapping[str, Integers]) -> Outputs:
-        """The plain pass over a batch.
-
-        Activations of int8 are quantised by the largest of a forward: with other texts in it, a text would have many
-        answers, so each text runs alone.
-        """
-        if self.manifest.precision != "int8":
-            return self._forward(arrays, self._threads)
-        texts = list(alone(arrays))
-        if len(texts) == 1 or self._threads == 1:
-            passes = [self._forward(text, self._threads) for text in texts]
-        else:
-            with ThreadPoolExecutor(self._threads) as pool:
-                passes = list(pool.map(lambda text: self._forward(text, 1), texts))
-        if passes[0].logits.ndim == 4:  # those of tokens
-            passes = [in_place(text, real) for text, real in zip(passes, arrays["attention_mask"] > 0, strict=True)]
-        return gather(passes, [Batch((row,), text) for row, text in enumerate(texts)])
-
-    def _forward(self, arrays: Mapping[str, Integers], threads: int) -> Outputs:
-        """The plain pass over texts that share a forward."""
-        session = self._session(threads)
-        results = session.run(None, {entry.name: arrays[entry.name] for entry in session.get_inputs()})
-        logits, read = (values.astype(np.float64) for values in results)
-        return Outputs(logits[None], representations=read)
-
     def save(self, directory: Path) -> None:
         for name in (PLAIN, FILE, MANIFEST):
             if (self.directory / name).resolve() != (directory / name).resolve():
@@ -247,27 +236,6 @@ class OnnxRuntime:
             if threads not in self._sessions:
                 self._sessions[threads] = _session_of(self.directory / PLAIN, threads)
             return self._sessions[threads]
-
-
-def alone(encoded: Mapping[str, Integers]) -> Iterator[dict[str, Integers]]:
-    """Each text of a batch by itself, without padding."""
-    for row in range(len(encoded["input_ids"])):
-        text = {name: value[row : row + 1] for name, value in encoded.items()}
-        mask = text["attention_mask"]
-        columns = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(axis=0))
-        yield {name: np.ascontiguousarray(value[..., columns[0] : columns[-1] + 1]) for name, value in text.items()}
-
-
-def in_place(text: Outputs, real: Marks) -> Outputs:
-    """The outputs of one text's tokens among its padding, which has zeros; real (tokens,)."""
-    columns = np.flatnonzero(real)
-    place = slice(columns[0], columns[-1] + 1)
-    logits = np.zeros((1, 1, len(real), text.logits.shape[-1]))
-    logits[:, :, place] = text.logits
-    assert text.representations is not None
-    states = np.zeros((1, len(real), text.representations.shape[-1]))
-    states[:, place] = text.representations
-    return Outputs(logits, representations=states)
 
 
 def _session_of(path: Path, threads: int) -> InferenceSession:

@@ -70,14 +70,14 @@ class Outputs(PassLogits):
 
 
 TokenChoice = Callable[[int, Floats], Sequence[int]]
-"""From the row of a batch and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
+"""From the number of a sequence and the logits of its tokens (tokens, tags) to those whose variance is asked for."""
 
 
-def chosen_tokens(logits: Floats, tokens: TokenChoice, rows: Sequence[int] | None = None) -> Marks:
-    """The chosen tokens of some rows of a batch, (rows, tokens): logits (rows, tokens, tags)."""
+def chosen_tokens(logits: Floats, tokens: TokenChoice, numbers: Sequence[int]) -> Marks:
+    """The chosen tokens of the sequences with these numbers, (rows, tokens): logits (rows, tokens, tags)."""
     mask = np.zeros(logits.shape[:2], dtype=np.bool_)
-    for i, row in enumerate(range(len(logits)) if rows is None else rows):
-        mask[i, list(tokens(row, logits[i]))] = True
+    for row, number in enumerate(numbers):
+        mask[row, list(tokens(number, logits[row]))] = True
     return mask
 
 
@@ -112,8 +112,8 @@ class Runtime(Protocol):
         """The method that the model was made for; None if it was made for no special one."""
 
     @property
-    def padding(self) -> int:
-        """Most tokens of padding in a batch; with more, a separate forward is cheaper."""
+    def batching(self) -> dict[str, int]:
+        """The bounds of a batch, as `Tokens.batches` takes them."""
 
     @property
     def workers(self) -> int:
@@ -122,8 +122,8 @@ class Runtime(Protocol):
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the block every batch is computed by the thread that runs it."""
 
-    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
-        """The method's passes over one batch.
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+        """The method's passes over each batch.
 
         Of a token classifier rows are (batch, tokens) in every shape, and a method that knows variances without
         sampling gives those of the chosen tokens, NaN elsewhere.
@@ -194,8 +194,8 @@ class TorchRuntime:
         return method.name
 
     @property
-    def padding(self) -> int:
-        return BATCH_PADDING
+    def batching(self) -> dict[str, int]:
+        return {"most_padding": BATCH_PADDING}
 
     @property
     def workers(self) -> int:
@@ -215,8 +215,10 @@ class TorchRuntime:
         finally:
             torch.set_num_threads(before)
 
-    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
-        return outputs_of(method.run(self.model, batch.inputs, None if tokens is None else _candidates(tokens)))
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+        for batch in batches:
+            candidates = None if tokens is None else _candidates(tokens, batch)
+            yield outputs_of(method.run(self.model, batch.inputs, candidates))
 
     def save(self, directory: Path) -> None:
         from uatlite.model import weights
@@ -227,12 +229,13 @@ class TorchRuntime:
         self.tokenizer.save_pretrained(directory)
 
 
-def _candidates(tokens: TokenChoice) -> Candidates:
-    """The same choice on tensors."""
+def _candidates(tokens: TokenChoice, batch: Batch) -> Candidates:
+    """The same choice on tensors, by the row of a batch."""
     import torch
 
     def find(rows: Tensor, logits: Tensor) -> Tensor:
-        return torch.from_numpy(chosen_tokens(logits.double().cpu().numpy(), tokens, rows.tolist()))
+        numbers = [batch.rows[row] for row in rows.tolist()]
+        return torch.from_numpy(chosen_tokens(logits.double().cpu().numpy(), tokens, numbers))
 
     return find
 
@@ -248,8 +251,8 @@ def run(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> Outputs:
     if not texts:
         return Outputs(np.zeros((1, 0, len(runtime.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
     windows = tokenized(runtime.tokenizer, texts, settings)
-    batches = list(windows.tokens.batches(most_padding=runtime.padding))
-    return over_windows(gather([runtime.run(settings.method, batch) for batch in batches], batches), windows)
+    batches = list(windows.tokens.batches(None, **runtime.batching))
+    return over_windows(gather(list(runtime.run(settings.method, batches)), batches), windows)
 
 
 def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Sequence[int] | None = None) -> Outputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -14,14 +14,11 @@ from uatlite.classifier.settings import Settings
 from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method
-from uatlite.model.tokens import Batch, Tokens
+from uatlite.model.tokens import Tokens
 from uatlite.model.windows import LocatedTexts, TaggedText, locate
 from uatlite.predictive import PassLogits
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Integers, Text
-
-_Choose = Callable[[int, Floats], Sequence[int]]
-"""From the number of a window and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
 
 MISSED_LIMIT = 20.0
 """Log-odds of a missed entity are cut to this; a text without words outside of entities has minus so much."""
@@ -138,16 +135,21 @@ _OfTexts = tuple[NDArray[Any], ...]
 
 
 def _run_windows(
-    runtime: Runtime, located: LocatedTexts, method: Method, choose: _Choose, groups: Sequence[Sequence[int]]
+    runtime: Runtime, located: LocatedTexts, method: Method, choose: TokenChoice, groups: Sequence[Sequence[int]]
 ) -> tuple[_OfTexts | None, _OfTexts | None, _OfTexts | None]:
     """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the tokens of each text.
 
     The windows of a group share batches. Those of no group have zeros.
     """
+
+    def tokens(window: int, logits: Floats) -> list[int]:
+        inner = located.inner(window)  # within special tokens and padding
+        return [inner.start + token for token in choose(window, logits[inner])]
+
     values: list[list[Any]] = [[None] * len(located.windows) for _ in range(3)]
     logits, variances, states = values
-    for batch in (batch for group in groups for batch in located.tokens.batches(group)):
-        outputs = runtime.run(method, batch, _of_rows(located, batch, choose))
+    batches = [batch for group in groups for batch in located.tokens.batches(group, **runtime.batching)]
+    for batch, outputs in zip(batches, runtime.run(method, batches, tokens), strict=True):
         for row, window in enumerate(batch.rows):
             inner = located.inner(window)
             logits[window] = outputs.logits[:, row, inner]
@@ -173,17 +175,7 @@ def _of_texts(located: LocatedTexts, values: list[Any], axis: int) -> _OfTexts |
     return tuple(located.stitched(values, axis=axis))
 
 
-def _of_rows(located: LocatedTexts, batch: Batch, choose: _Choose) -> TokenChoice:
-    """The chosen tokens of each row of a batch, a window with special tokens and padding around it."""
-
-    def tokens(row: int, logits: Floats) -> list[int]:
-        inner = located.inner(batch.rows[row])
-        return [inner.start + token for token in choose(batch.rows[row], logits[inner])]
-
-    return tokens
-
-
-def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> _Choose:
+def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> TokenChoice:
     """The token that decides the weakest word of each entity; in a text of several windows those of all its words."""
     shared = np.bincount([window.text for window in located.windows], minlength=len(located.texts)) > 1
 
@@ -200,7 +192,7 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
     return choose
 
 
-def fixed_tokens(located: LocatedTexts, chosen: Sequence[Sequence[int]]) -> _Choose:
+def fixed_tokens(located: LocatedTexts, chosen: Sequence[Sequence[int]]) -> TokenChoice:
     """Tokens that are chosen beforehand, by their places among those of each text."""
 
     def choose(number: int, logits: Floats) -> Sequence[int]:
