@@ -8,14 +8,13 @@ Half of the labelled rows calibrate, the other half test. Predictions are stored
 import argparse
 from pathlib import Path
 
-from uatlite.lab.report.result_files import write_results
-
 from uatlite import UncertaintyClassifier
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.explanation_page import write_explanation
+from uatlite.lab.report.results import write_results
 from uatlite.model.load import load_checkpoint
 
 
