@@ -36,12 +36,8 @@ class PassLogits:
 
     def take(self, rows: NDArray[Any]) -> Self:
         """The same of some rows: their places, or True for each that is meant."""
-        changed: dict[str, Any] = {"logits": self.logits[:, rows]}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name != "logits" and isinstance(value, np.ndarray):
-                changed[one.name] = value[rows]
-        return replace(self, **changed)
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "logits" and value is not None}
+        return replace(self, logits=self.logits[:, rows], **arrays)
 
     @property
     def mean_logits(self) -> Floats:

@@ -71,14 +71,6 @@ def test_every_score_can_decide(build: Build, labelled: Sample, score: str) -> N
     assert trusted.min() > doubted.max() if higher else trusted.max() < doubted.min()
 
 
-@pytest.mark.parametrize("calibrator", ["none", "temperature", "input-temperature"])
-def test_every_calibrator_can_be_used(build: Build, labelled: Sample, calibrator: str) -> None:
-    clf = build().calibrate(*labelled(240), target_risk=0.5, calibrator=calibrator)
-    pred = clf.predict(labelled(20, seed=1)[0])
-    np.testing.assert_allclose(pred.probabilities.sum(axis=1), 1)
-    assert pred.abstain.shape == (20,)
-
-
 def test_the_promised_risk_holds_on_new_rows(build: Build, labelled: Sample) -> None:
     clf = build("base").calibrate(*labelled(600), target_risk=0.4, confidence=0.99)  # one draw: little left to chance
     texts, labels = labelled(1500, seed=5)

@@ -168,24 +168,19 @@ def test_made_texts_other_lengths_run_in_forwards_of_their_own(
     assert max(map(len, masks)) > 1
 
 
-def test_one_thread_gives_the_same(fp32: Path, made_texts: Texts) -> None:
-    clf = UncertaintyClassifier.from_pretrained(fp32)
-    before = clf.predict_proba(made_texts(5))
-    with clf.runtime.one_thread():
-        np.testing.assert_allclose(clf.predict_proba(made_texts(5)), before, atol=1e-6)
-
-
-def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
-    """Its other threads spin after a product, on cores that the texts need."""
+def test_one_thread_gives_the_same_and_is_also_that_of_products_in_numpy(fp32: Path, made_texts: Texts) -> None:
+    """NumPy's other threads spin after a product, on cores that the texts need."""
 
     def threads() -> set[int]:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
-    runtime = load_exported(fp32)
+    clf = UncertaintyClassifier.from_pretrained(fp32)
     with threadpool_limits(2, user_api="blas"):
         assert threads() == {2}
-        with runtime.one_thread():
+        before = clf.predict_proba(made_texts(5))
+        with clf.runtime.one_thread():
             assert threads() == {1}
+            np.testing.assert_allclose(clf.predict_proba(made_texts(5)), before, atol=1e-6)
         assert threads() == {2}
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from by_hand import draw_scores
 from reference import Build, Sample, Texts, draw_logits, rule_of
 from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
@@ -17,12 +18,6 @@ from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
 from uatlite.trust.promise import Labelled as Rows
 from uatlite.trust.rule import Wanted
-
-
-def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Scores uniform on [0, 1], and errors with P(wrong | s) = (1 - s)/2: the risk above t is (1 - t)/4."""
-    scores = rng.random(rows)
-    return scores, rng.random(rows) < (1 - scores) / 2
 
 
 def columns_of(classifier: UncertaintyClassifier, labels: list[str]) -> np.ndarray:
@@ -87,8 +82,7 @@ def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
 
 def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
     rng = np.random.default_rng(0)
-    scores = rng.random(500)
-    old = rule_of(scores, rng.random(500) < (1 - scores) / 2, 0.1)
+    old = rule_of(*draw_scores(500, rng), 0.1)
     fine = old.threshold + (1 - old.threshold) * rng.random(200)
     right = np.zeros(200, dtype=bool)
     rows = Rows({old.score: fine}, right)

@@ -135,7 +135,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
 
     def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
-        from uatlite.classifier.pipeline import as_model
+        from uatlite.classifier.export import as_model
 
         return as_model(self)
 

@@ -396,7 +396,9 @@ class Sentences:
     @classmethod
     def of(cls, explanation: Explanation) -> Sentences:
         """The sentences of an explanation."""
-        return cls(_says(explanation), _decision(explanation.prediction), _doubt(explanation))
+        basis = " (calibrated)." if explanation.calibrated else ", by probabilities that were not calibrated."
+        says = f"The model says {explanation.label} and is {explanation.prediction.confidence:.1%} sure{basis}"
+        return cls(says, _decision(explanation.prediction), _doubt(explanation))
 
     def __str__(self) -> str:
         return f"{self.says} {self.decision} {self.doubt}"
@@ -415,11 +417,6 @@ def carriers(words: tuple[WordAttribution, ...]) -> tuple[WordAttribution, ...]:
     """The words that carry the doubt, the first with the largest share; none where it is spread over the text."""
     ranked = sorted(words, key=lambda word: -word.share)
     return tuple(word for word in ranked[:NAMED] if word.share >= CARRIES)
-
-
-def _says(explanation: Explanation) -> str:
-    sure = f"The model says {explanation.label} and is {explanation.prediction.confidence:.1%} sure"
-    return f"{sure} (calibrated)." if explanation.calibrated else f"{sure}, by probabilities that were not calibrated."
 
 
 def _decision(prediction: Prediction) -> str:

@@ -232,20 +232,18 @@ class OnnxRuntime:
                 shutil.copyfile(self.directory / name, directory / name)
 
     def _session(self, threads: int) -> InferenceSession:
+        try:
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise MissingDependency("onnxruntime", "onnx") from error
         with _OPENING:
             if threads not in self._sessions:
-                self._sessions[threads] = _session_of(self.directory / PLAIN, threads)
+                options = onnxruntime.SessionOptions()
+                options.intra_op_num_threads = threads
+                options.inter_op_num_threads = 1
+                # Idle threads that spin take the cores from everything else in the process.
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+                self._sessions[threads] = onnxruntime.InferenceSession(
+                    self.directory / PLAIN, options, providers=["CPUExecutionProvider"]
+                )
             return self._sessions[threads]
-
-
-def _session_of(path: Path, threads: int) -> InferenceSession:
-    try:
-        from onnxruntime import InferenceSession, SessionOptions
-    except ModuleNotFoundError as error:
-        raise MissingDependency("onnxruntime", "onnx") from error
-    options = SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Idle threads that spin take the cores from everything else in the process.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return InferenceSession(path, options, providers=["CPUExecutionProvider"])

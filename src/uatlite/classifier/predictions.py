@@ -476,7 +476,8 @@ def _plain(value: Any) -> Any:
 def sentence(row: Mapping[str, Any]) -> str:
     """The reason of a row of output with its numbers: '0.42 below the threshold'."""
     reason = str(row["reason"])
-    distance = _distance(row.get("above_threshold"))
+    above = row.get("above_threshold")
+    distance = "" if above is None else f"{abs(above):.2g} {'above' if above > 0 else 'below'} the threshold"
     if reason == ANSWERED and row.get("labels") == []:
         return "no label is likely enough" + (f", the highest score is {distance}" if distance else "")
     if reason == BELOW:
@@ -488,9 +489,3 @@ def sentence(row: Mapping[str, Any]) -> str:
     if reason == CUT:
         return f"{int(row['cut_tokens']):,} tokens were cut off"
     return {NO_PROMISE: "no risk can be promised", NO_RULE: "no rule to abstain by"}.get(reason, reason)
-
-
-def _distance(above: float | None) -> str:
-    if above is None:
-        return ""
-    return f"{abs(above):.2g} {'above' if above > 0 else 'below'} the threshold"

@@ -154,7 +154,10 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
     ends = np.append(starts[1:], len(text)) - 1
     spans = np.column_stack([text.places[starts, 0], text.places[ends, 1]])
     tokens = softmax(logits.mean(axis=0))
-    chosen = _deciding(tokens, starts, ends) if strategy == "max" else starts
+    chosen = starts
+    if strategy == "max":  # the first of equals
+        highest, pairs = tokens.max(axis=-1), zip(starts, ends, strict=True)
+        chosen = np.array([first + highest[first : last + 1].argmax() for first, last in pairs], dtype=np.int64)
     decided = _joined(tokens, starts, chosen, strategy)
     passes = decided[None] if len(logits) == 1 else _joined(softmax(logits), starts, chosen, strategy)
     tags = decided.argmax(axis=-1)
@@ -194,12 +197,6 @@ def _joined(tokens: Floats, starts: Integers, chosen: Integers, strategy: str) -
         return tokens[..., chosen, :]
     sizes = np.diff(np.append(starts, tokens.shape[-2]))
     return np.asarray(np.add.reduceat(tokens, starts, axis=-2) / sizes[:, None])
-
-
-def _deciding(tokens: Floats, starts: Integers, ends: Integers) -> Integers:
-    """The token of each word with the highest probability, the first of equals."""
-    highest, words = tokens.max(axis=-1), zip(starts, ends, strict=True)
-    return np.array([start + highest[start : end + 1].argmax() for start, end in words], dtype=np.int64)
 
 
 def _groups(tags: Integers, scheme: TagScheme) -> list[tuple[int, int]]:
