@@ -3,9 +3,11 @@
 `base` is twice as sure as it may be, the sampled methods are nearly calibrated, and under shift all are worse.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -13,103 +15,66 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from reference import compare, made_provenance, made_score
+from reference import made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
-from uatlite.codec import dump
-from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, Outcome, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.plan import Contender, parse_contenders
+from uatlite.lab.evaluate.evaluate import evaluate
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
+from uatlite.lab.evaluate.predict import StoreJob
 from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.lab.evaluate.store import Piece, Provenance, Store
-from uatlite.lab.evaluate.store import StoredPredictions as Predictions
+from uatlite.lab.evaluate.store import Piece, Store
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.evaluation_page import EXPLANATIONS as EXPLAINED_FILE
 from uatlite.lab.report.evaluation_page import ExplainedText, write_explanations
 from uatlite.lab.report.results import write_results
-from uatlite.methods.registry import method_to_dict
-from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
+from uatlite.metrics.intervals import Interval, Resampling
+from uatlite.model.load import Checkpoint
 from uatlite.predictive import PassLogits
+from uatlite.text.schema import Layout, Split, Task
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
 
-CONTENDERS = parse_contenders("base,ts,mc,uat,uat+ts")
-METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
-SETS = (("toy", "test", 300), ("toy-shifted", "test", 200))
 LABELS = ("negative", "positive")
-HOW = Resampling(resamples=50)
+FILES = {"calibration": 400, "test": 300, "shifted": 200}
+METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
 
 
-def write_run(store: Store, contender: Contender, task: str, split: str, rows: int) -> Predictions:
-    """A finished run: margins of a model that is right about four times in five."""
-    method = contender.method
-    generator = np.random.default_rng([rows, len(split), ord(method.name[0])])
-    shifted = 0.45 if "shifted" in task else 1.0
-    labels = generator.integers(2, size=rows)
-    signal = (2 * labels - 1) * shifted * 1.1 + generator.normal(size=rows) * 1.2
+def drawn(job: StoreJob, rows: np.ndarray) -> Piece:
+    """What a job says of some rows: margins of a model that is right about four times in five."""
+    dataset, method = job.prepared.dataset, job.method
+    count, labels = len(dataset), np.array(dataset.gold)
+    generator = np.random.default_rng([count, ord(method.name[0])])
+    shifted = 0.45 if "shifted" in dataset.name else 1.0
+    signal = (2 * labels - 1) * shifted * 1.1 + np.random.default_rng([count, 1]).normal(size=count) * 1.2
     sure = 4.0 if method.name == "base" else 2.2
-    passes = generator.normal(sure * signal, 0.4 if method.stochastic else 0.0, size=(method.passes, rows))
-    logits = np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32)
+    passes = generator.normal(sure * signal, 0.4 if method.stochastic else 0.0, size=(method.passes, count))
     read = None
-    if method.name == "base":  # four units; every fiftieth row is far from the others
-        far = np.where(np.arange(rows) % 50 == 7, 9.0, 0.0)[:, None]
-        read = (generator.normal(size=(rows, 4)) + signal[:, None] + far).astype(np.float32)
-    run = store.begin(provenance(contender, task, split, rows))
-    for number, places in enumerate(run.plan(range(rows))):
-        ids = tuple(f"{task}-{split}-{place}" for place in places)
-        own = None if read is None else read[places]
-        run.write(number, Piece(places, ids, labels[places], PassLogits(logits[:, places], None, own), 0.1))
-    run.finish()
-    return run.read()
+    if method.name == "base":  # four units; every fiftieth row is far from the others, and farther in smaller sets
+        far = np.where(np.arange(count) % 50 == 7, 3600 / count, 0.0)[:, None]
+        read = (generator.normal(size=(count, 4)) + signal[:, None] + far).astype(np.float32)
+    said = PassLogits(np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32), None, read).take(rows)
+    return Piece(rows, tuple(dataset.ids[row] for row in rows), labels[rows], said, 0.1)
 
 
-def provenance(contender: Contender, task: str, split: str, rows: int) -> Provenance:
-    method = contender.method
-    recipe = {"model": "0" * 64, "data": f"{task}/{split}", "task": task, "split": split}
-    recipe |= {"method": method_to_dict(method), "seed": 0 if method.stochastic else None}
-    return made_provenance(rows, LABELS, recipe=recipe, method=method.name, passes=method.passes)
-
-
-def write_evaluation(directory: Path) -> Path:
-    """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
-    store, calibrators, calibration_runs = Store(directory / "store"), {}, {}
-    for contender in CONTENDERS:
-        rows = write_run(store, contender, "toy", "calibration", 400)
-        calibration_runs[contender.method.name] = (rows.provenance.recipe.key,)
-        calibrators[contender.name] = fit_calibrator(contender.calibrator, rows) if contender.calibrated else None
-    sets: list[SetScores] = []
-    first: dict[str, Outcome] = {}
-    for task, split, count in SETS:
-        runs = {c.method.name: write_run(store, c, task, split, count) for c in CONTENDERS}
-        said = {c.name: outcome_of(runs[c.method.name], calibrators[c.name]) for c in CONTENDERS}
-        first = first or said
-        metrics = {name: [metric_estimates(outcome.rows, METRICS)] for name, outcome in said.items()}
-        shifts = {name: [shift_estimates(first[name].rows, outcome.rows)] for name, outcome in said.items()}
-        about = runs["base"].provenance
-        sets.append(
-            SetScores(
-                about.set_name, about.source, about.alignment, count, 0, about.truncated_texts, about.truncated_tokens,
-                scores=compare(metrics, DIRECTIONS, (count,), HOW),
-                shift=compare(shifts, DIRECTIONS, (SETS[0][2], count), HOW) if sets else {},
-                runs={name: (run.provenance.recipe.key,) for name, run in runs.items()},
-            )
-        )  # fmt: skip
-    results = Results(
-        model="a/model", model_hash="0" * 64, contenders=tuple(calibrators), metrics=METRICS, resampling=HOW,
-        methods={
-            c.name: {"method": method_to_dict(c.method), "calibrator": c.calibrator, "cost": c.method.cost, "seeds": 1,
-                     "seconds_per_text": 0.01}
-            for c in CONTENDERS
-        },
-        sets=tuple(sets), versions=about.versions, calibration_runs=calibration_runs,
-        calibrators={
-            name: () if fitted is None else (dump(fitted, kind=EvaluatedCalibrator),)
-            for name, fitted in calibrators.items()
-        },
-    )  # fmt: skip
-    write_results(results, directory)
+def write_evaluation(directory: Path, checkpoint: Checkpoint) -> Path:
+    """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them; without the texts."""
+    for name, count in FILES.items():
+        labels = np.random.default_rng(count).integers(2, size=count)
+        lines = [{"id": f"toy-{name}-{i}", "text": f"a{i % 50}", "label": LABELS[k]} for i, k in enumerate(labels)]
+        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    splits = {name: Split((name,)) for name in ("calibration", "test")}
+    toy, shifted = (
+        SetChoice(Task(name, name, LABELS, of, Layout()))
+        for name, of in (("toy", splits), ("toy-shifted", {"test": Split(("shifted",))}))
+    )
+    contenders, how = parse_contenders("base,ts,mc,uat,uat+ts"), Resampling(resamples=50)
+    plan = Plan(contenders, toy, (shifted,), data_dir=directory, metrics=METRICS, resampling=how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoreJob, "compute", drawn)
+        results = evaluate(checkpoint, plan, Store(directory / "store"))
+    write_results(replace(results, texts=()), directory)
     write_explanations(EXPLANATIONS, directory / EXPLAINED_FILE)
     return directory
 
@@ -126,9 +91,12 @@ EXPLANATIONS = (
 
 
 @pytest.fixture(scope="session")
-def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluation(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The directory of the evaluation; no test may change it."""
-    return write_evaluation(tmp_path_factory.mktemp("evaluation"))
+    model = tiny("bert", id2label=dict(enumerate(LABELS)), num_labels=2)
+    return write_evaluation(tmp_path_factory.mktemp("evaluation"), Checkpoint("a/model", model, tokenizer))
 
 
 @pytest.fixture(scope="session")

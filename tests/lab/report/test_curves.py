@@ -8,6 +8,7 @@ import io
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,7 +17,6 @@ from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.report.curves import (
-    SetFigures,
     at_thresholds,
     draw_menu,
     menu_figure,
@@ -49,14 +49,14 @@ def many() -> Outcome:
 
 
 def test_reliability_counts_rows_in_the_bins_of_the_ece() -> None:
-    bins = reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]), bins=10)
-    assert bins["correct"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 2]
-    assert bins["wrong"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
-    assert bins["confidence"][5] == pytest.approx(0.565)
-    assert bins["accuracy"][9] == pytest.approx(2 / 3)
+    bins = reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]))
+    assert np.column_stack([bins["correct"], bins["wrong"]])[[0, 8, 14]].tolist() == [[0, 0], [1, 1], [2, 1]]
+    assert (bins["correct"].sum(), bins["wrong"].sum()) == (3, 2)
+    assert bins["confidence"][8] == pytest.approx(0.565)
+    assert bins["accuracy"][14] == pytest.approx(2 / 3)
     assert np.isnan(bins["accuracy"][0])
     exact = binomtest(2, 3).proportion_ci(0.95, method="exact")
-    assert (bins["low"][9], bins["high"][9]) == pytest.approx((exact.low, exact.high))
+    assert (bins["low"][14], bins["high"][14]) == pytest.approx((exact.low, exact.high))
 
 
 def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
@@ -98,13 +98,9 @@ def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
     assert curve["coverage"][i] == pytest.approx(admitted.mean())
     assert curve["accuracy"][i] == pytest.approx((many.labels == 1)[admitted].mean())
     assert curve["tau"][0] == 0.5
-    assert "coverage@0.9" in METRICS
-
-
-def test_a_threshold_that_admits_nothing_has_no_accuracy() -> None:
-    curve = at_thresholds(outcome([0.6, 0.7], [1, 0]))
-    assert curve["coverage"][-1] == 0
-    assert math.isnan(curve["accuracy"][-1])
+    nothing = at_thresholds(outcome([0.6, 0.7], [1, 0]))  # at the highest threshold
+    assert nothing["coverage"][-1] == 0
+    assert math.isnan(nothing["accuracy"][-1])
 
 
 def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
@@ -125,61 +121,56 @@ def test_the_rows_that_are_drawn_are_the_rows_that_were_scored(opened: Evaluatio
 
 
 @pytest.fixture(scope="module")
-def drawn(opened: Evaluation) -> SetFigures:
+def drawn(opened: Evaluation) -> dict[str, list[RenderedFigure]]:
     before = dict(matplotlib.rcParams)
-    found = set_figures(opened, opened.results.sets[0])
+    figures = set_figures(opened, opened.results.sets[0])
     assert dict(matplotlib.rcParams) == before
-    return found
+    return figures
 
 
-def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn: SetFigures) -> None:
-    names = [figure.name for figure in drawn.every]
-    assert names[:3] == ["ece-toy-test", "nll-toy-test", "aurc-toy-test"]
-    assert names[3:5] == ["risk-coverage-toy-test", "thresholds-toy-test"]
-    assert names[5:] == [f"reliability-toy-test-{name}" for name in ("base", "base-ts", "mc-uniform", "uat", "uat-ts")]
+def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn: Any) -> None:
+    names = {kind: [figure.name.replace("-toy-test", "") for figure in figures] for kind, figures in drawn.items()}
+    assert names["scores"] == ["ece", "nll", "aurc"]
+    assert names["curves"] == ["risk-coverage", "thresholds"]
+    assert names["reliability"] == [
+        f"reliability-{name}" for name in ("base", "base-ts", "mc-uniform", "uat", "uat-ts")
+    ]
 
 
-def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: SetFigures, tmp_path: Path) -> None:
-    paths = drawn.risk_coverage.write(tmp_path)
-    assert [path.suffix for path in paths] == [".svg", ".png", ".csv"]
-    assert paths[1].read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader(io.StringIO(paths[2].read_text())))
+def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: Any, opened: Evaluation, tmp_path: Path) -> None:
+    assert scores_figure(opened.results.sets[0], "ece", strokes(opened.contenders)) == drawn["scores"][0]
+    drawn["curves"][0].write(tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png", ".csv"}
+    assert (tmp_path / "risk-coverage-toy-test.png").read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "risk-coverage-toy-test.csv").read_text())))
     assert {row["method"] for row in rows} == {"base", "base+ts", "mc-uniform", "uat", "uat+ts"}
     assert all(0 <= float(row["risk"]) <= 1 for row in rows)
 
 
-def test_the_same_numbers_give_the_same_files(drawn: SetFigures, opened: Evaluation) -> None:
-    assert scores_figure(opened.results.sets[0], "ece", strokes(opened.contenders)) == drawn.scores[0]
-
-
-def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: SetFigures) -> None:
+def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: Any) -> None:
     ids: list[str] = []
-    for figure in drawn.every:
+    for figure in (figure for figures in drawn.values() for figure in figures):
         inline = figure.inline
         assert set(re.findall("#[0-9a-f]{6}", inline)) <= {"#000000"}
         assert not [colour for colour in ROLES if colour in inline]
         assert inline.startswith('<svg class="figure" role="img"')
-        own = re.findall(r'\bid="([^"]+)"', inline)
-        assert all(name.startswith(f"{figure.name}-") for name in own)
-        used = {a or b for a, b in re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', inline)}
-        assert used <= set(own)
-        ids += own
+        named = re.findall(r'\bid="([^"]+)"', inline)
+        assert all(name.startswith(f"{figure.name}-") for name in named)
+        assert {a or b for a, b in re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', inline)} <= set(named)
+        ids += named
     assert len(ids) == len(set(ids))
 
 
-def test_titles_and_descriptions_are_escaped() -> None:
+def test_titles_and_descriptions_are_escaped_and_names_are_safe_as_files() -> None:
     svg = '<?xml version="1.0"?><svg height="1" viewBox="0 0 1 1"><g id="a"></g></svg>'
     found = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline
     assert '<title id="name-title">a &lt; b</title>' in found
     assert "&lt;script&gt;" in found
     assert "<script>" not in found
+    assert file_name("reliability-sst2/test-uat:gate=k+ts") == "reliability-sst2-test-uat-gate-k-ts"
 
 
 def test_calibrated_forms_share_the_colour_of_their_method(opened: Evaluation) -> None:
     found = strokes(opened.contenders)
     assert found["base"].colour == found["base+ts"].colour != found["uat"].colour
     assert found["base"].dash == "solid" != found["base+ts"].dash
-
-
-def test_names_are_safe_as_files() -> None:
-    assert file_name("reliability-sst2/test-uat:gate=k+ts") == "reliability-sst2-test-uat-gate-k-ts"

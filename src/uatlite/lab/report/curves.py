@@ -4,10 +4,9 @@ The numbers of a chart are computed by one function and drawn by another, which 
 beside the figure as CSV. Figures are matplotlib objects: no pyplot, no global state.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -37,8 +36,7 @@ _UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 
 
-@dataclass(frozen=True)
-class Stroke:
+class Stroke(NamedTuple):
     """How a contender is drawn."""
 
     colour: str
@@ -46,37 +44,38 @@ class Stroke:
     marker: str
 
 
+_PLAIN, _CALIBRATED = ("solid", "o"), ((0, (4.0, 1.6)), "D")
 Strokes = Mapping[str, Stroke]
 """contender -> how it is drawn"""
+_Curves = Mapping[str, Columns]
+"""contender -> the points of its curve"""
 
 
 def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
     """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
-    drawn = {}
-    for contender in contenders:
-        colour = SERIES[methods.index(contender.method.name) % len(SERIES)]
-        drawn[contender.name] = Stroke(colour, "solid", "o")
-        if contender.calibrated:
-            drawn[contender.name] = Stroke(colour, (0, (4.0, 1.6)), "D")
-    return drawn
+    colours = {name: SERIES[i % len(SERIES)] for i, name in enumerate(methods)}
+    return {
+        contender.name: Stroke(colours[contender.method.name], *(_CALIBRATED if contender.calibrated else _PLAIN))
+        for contender in contenders
+    }
 
 
 # ── reliability ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def reliability(outcome: Outcome | AnswerOutcome, *, level: float = 0.95, bins: int = BINS) -> Columns:
+def reliability(outcome: Outcome | AnswerOutcome, level: float = 0.95) -> Columns:
     """Confidence and accuracy in the fixed-width bins of the ECE, with counts, (bins,) each; NaN where a bin is empty.
 
     The interval of the accuracy, from `low` to `high`, is the exact binomial one.
     """
-    rows = outcome.applies
-    member = by_confidence(rows, bins).member
+    rows, edges = outcome.applies, np.arange(BINS + 1) / BINS
+    member = by_confidence(rows, BINS).member
     count, correct = member.sum(axis=0), rows.correct @ member
     empty, size = count == 0, np.where(count == 0, 1, count)
     return {
-        "lower": np.arange(bins) / bins,
-        "upper": np.arange(1, bins + 1) / bins,
+        "lower": edges[:-1],
+        "upper": edges[1:],
         "correct": correct.astype(np.int64),
         "wrong": (count - correct).astype(np.int64),
         "confidence": np.where(empty, np.nan, rows.confidence @ member / size),
@@ -118,7 +117,7 @@ def risk_curve(outcome: Outcome | AnswerOutcome) -> Columns:
     return {"coverage": (shown + 1) / len(risks), "risk": risks[shown]}
 
 
-def draw_risk_curves(curves: Mapping[str, Columns], strokes: Strokes, unit: str) -> "Figure":
+def draw_risk_curves(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
     """One line for each contender; lower is better."""
     figure, axes = figure_of(4.6, 4.3)
     for name, curve in curves.items():
@@ -145,7 +144,7 @@ def at_thresholds(outcome: Outcome | AnswerOutcome) -> Columns:
     return {"tau": taus, "coverage": coverage, "accuracy": accuracy}
 
 
-def draw_thresholds(curves: Mapping[str, Columns], strokes: Strokes, unit: str) -> "Figure":
+def draw_thresholds(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
     """Coverage above, accuracy of the answers below."""
     figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
     for name, curve in curves.items():
@@ -216,51 +215,43 @@ def draw_scores(metric: str, scores: Mapping[str, Score], strokes: Strokes) -> "
 # ── the figures of a page ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class SetFigures:
-    """The figures of one set; `scores` has one for each metric, `reliability` one for each contender."""
+_CURVES: dict[str, tuple[str, str, str, Callable[..., Columns], Callable[..., "Figure"]]] = {
+    "risk-coverage": (
+        "Risk and coverage",
+        "Share of wrong answers against the share answered, most confident first.",
+        "aurc",
+        risk_curve,
+        draw_risk_curves,
+    ),
+    "thresholds": (
+        "Coverage at thresholds",
+        "Above, the share of {} whose confidence exceeds a threshold; below, the share of those that is right.",
+        "coverage@0.9",
+        at_thresholds,
+        draw_thresholds,
+    ),
+}
+"""file -> title, what it shows, the metric that says it in a number; the points of a contender, all of them drawn"""
 
-    scores: list[RenderedFigure]
-    risk_coverage: RenderedFigure
-    thresholds: RenderedFigure
-    reliability: list[RenderedFigure]
 
-    @property
-    def every(self) -> list[RenderedFigure]:
-        return [*self.scores, self.risk_coverage, self.thresholds, *self.reliability]
-
-
-def set_figures(evaluation: Evaluation, scores: SetScores) -> SetFigures:
-    """Every figure of a set."""
+def set_figures(evaluation: Evaluation, scores: SetScores) -> dict[str, list[RenderedFigure]]:
+    """The figures of a set: `scores` for each metric, the two `curves`, and `reliability` for each contender."""
     results, name, outcomes = evaluation.results, scores.name, evaluation.outcomes(scores.name)
     drawn, unit = strokes(evaluation.contenders), _UNITS.get(results.kind, "texts")
-    charted = [metric for metric, scale in SCALES.items() if scale.charted and metric in results.metrics]
-    risks = {contender: risk_curve(outcome) for contender, outcome in outcomes.items()}
-    thresholds = {contender: at_thresholds(outcome) for contender, outcome in outcomes.items()}
-    return SetFigures(
-        scores=[scores_figure(scores, metric, drawn) for metric in charted],
-        risk_coverage=render(
-            f"risk-coverage-{name}",
-            f"Risk and coverage on {name}",
-            f"Share of wrong answers against the share answered, most confident first. {_listed(scores, 'aurc')}",
-            [record for contender, curve in risks.items() for record in records_of(curve, method=contender)],
-            partial(draw_risk_curves, risks, drawn, unit),
-        ),
-        thresholds=render(
-            f"thresholds-{name}",
-            f"Coverage at thresholds on {name}",
-            f"Above, the share of {unit} whose confidence exceeds a threshold; below, the share of those that is "
-            f"right. {_listed(scores, 'coverage@0.9')}",
-            [record for contender, curve in thresholds.items() for record in records_of(curve, method=contender)],
-            partial(draw_thresholds, thresholds, drawn, unit),
-        ),
-        reliability=[
-            _reliability_figure(
-                scores, contender, reliability(outcome, level=results.resampling.confidence), drawn[contender].colour
-            )
-            for contender, outcome in outcomes.items()
-        ],
-    )
+    figures: dict[str, list[RenderedFigure]] = {"scores": [], "curves": [], "reliability": []}
+    for metric, scale in SCALES.items():
+        if scale.charted and metric in results.metrics:
+            figures["scores"].append(scores_figure(scores, metric, drawn))
+    for file, (title, alt, metric, points_of, draw) in _CURVES.items():
+        curves = {contender: points_of(outcome) for contender, outcome in outcomes.items()}
+        records = [record for contender, curve in curves.items() for record in records_of(curve, method=contender)]
+        alt = f"{alt.format(unit)} {_listed(scores, metric)}"
+        drawing = partial(draw, curves, drawn, unit)
+        figures["curves"].append(render(f"{file}-{name}", f"{title} on {name}", alt, records, drawing))
+    for contender, outcome in outcomes.items():
+        bins = reliability(outcome, results.resampling.confidence)
+        figures["reliability"].append(_reliability_figure(scores, contender, bins, drawn[contender].colour))
+    return figures
 
 
 def scores_figure(scores: SetScores, metric: str, drawn: Strokes) -> RenderedFigure:

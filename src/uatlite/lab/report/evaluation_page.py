@@ -102,8 +102,9 @@ def build_report(
         shading_of=Shading,
     )
     make_directory(directory / "figures")
-    for figure in [*(figure for of_set in figures for figure in of_set.every), *filter(None, [menu])]:
-        figure.write(directory / "figures")
+    for drawn in [*(drawn for of_set in figures for drawn in of_set.values()), [menu] if menu else []]:
+        for figure in drawn:
+            figure.write(directory / "figures")
     write_text(directory / "report.html", html)
     return directory / "report.html"
 

@@ -5,7 +5,7 @@ Every number in a sentence is one of the results. Files: results.json, results.c
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,17 +70,14 @@ def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Ta
 
 
 def set_tables(results: Results, scores: SetScores, metrics: Sequence[str] | None = None) -> list[Table]:
-    """The tables of one set: its scores, its shift, its detection of out-of-scope rows.
-
-    `metrics` selects columns of the first one; names that were not scored are ignored.
-    """
-    name, chosen = scores.name, [metric for metric in metrics or () if metric in results.metrics]
+    """The tables of one set: its scores by these metrics, its shift, its detection of out-of-scope rows."""
+    name = scores.name
     notes = [f"rows: {scores.source}; {scores.alignment}"]
     if scores.left_out:
         notes.append(f"{scores.left_out:,} rows have no label that the model knows and are not scored above")
     if texts := scores.truncated_texts:
         notes.append(f"{texts:,} texts were cut to fit the model, {scores.truncated_tokens:,} tokens in all")
-    first = _table(results, f"{name} · {scores.rows:,} rows", scores.scores, chosen or results.metrics)
+    first = _table(results, f"{name} · {scores.rows:,} rows", scores.scores, metrics or results.metrics)
     tables = [replace(first, notes=tuple(notes))]
     if scores.shift:
         tables.append(_table(results, f"{results.sets[0].name} → {name}: calibration under shift", scores.shift))
@@ -123,14 +120,13 @@ def _cost(results: Results, contender: str) -> str:
     return passes(results.methods[contender]["cost"] if contender in results.methods else 1)
 
 
-def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
-    """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
+def legend(results: Results, tables: Iterable[Table], mark: str = "*") -> str:
+    """How to read the cells of these tables, where `mark` marks the best of a column."""
     how, seeds = results.resampling, max(int(about["seeds"]) for about in results.methods.values())
     drawn = "texts, with all of their answers" if has_several(results) else "rows"
     sentences = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the {drawn}."]
     if seeds > 1:
         sentences.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
-    tables = [set_tables(results, scores, metrics)[0] for scores in results.sets] + scope_tables(results)
     if any(entry.tone == "best" for table in tables for row in table.rows for entry in row.entries):
         sentences.append(
             f"{mark} beats every other method of its column: each paired interval of a difference excludes 0."
@@ -289,10 +285,11 @@ def rendered_results(results: Results) -> RenderableType:
     narrow = [name for name, scale in SCALES.items() if scale.narrow and name in results.metrics]
     narrow = narrow or list(results.metrics)
     lines: list[RenderableType] = []
-    for table in tables_of(results, narrow):
+    tables = tables_of(results, narrow)
+    for table in tables:
         lines += [Text(table.title, style="bold"), terminal(replace(table, corner=""))]
         lines += [*(Text(note, style="dim") for note in table.notes), Text()]
-    lines.append(Text(legend(results, metrics=narrow), style="dim"))
+    lines.append(Text(legend(results, tables), style="dim"))
     if results.promises:
         lines += [Text(), Text(_PROMISES, style="bold"), *map(Text, promise_lines(results))]
     if verdict := verdict_in_words(results, brief=True):
@@ -305,10 +302,10 @@ def rendered_results(results: Results) -> RenderableType:
 
 def markdown(results: Results) -> str:
     """All tables with all metrics, and the verdict, as a Markdown page."""
-    texts = [f"# {results.model}"]
-    for table in tables_of(results):
+    texts, tables = [f"# {results.model}"], tables_of(results)
+    for table in tables:
         texts += [f"## {table.title}", *table_markdown(replace(table, title=""))]
-    texts.append(legend(results, "**Bold**"))
+    texts.append(legend(results, tables, "**Bold**"))
     if results.promises:
         texts += [f"## {_PROMISES}", "\n".join(f"- {line}" for line in promise_lines(results))]
     if verdict := verdict_in_words(results):
