@@ -34,7 +34,7 @@ from harness import parser_of
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import KINDS
 from uatlite.scoring import Job, Tally, score_file
-from uatlite.scoring.source import Source, blocks
+from uatlite.scoring.source import BLOCK_CHARACTERS, Source, blocks
 from uatlite.text.schema import Layout
 
 T = TypeVar("T")
@@ -111,7 +111,8 @@ def rate(place: Path, count: int) -> float:
 
     load = partial(UncertaintyClassifier.from_pretrained, str(place / "model"))
     job = Job(str(place / "rows.jsonl"), place / "out.jsonl", overwrite=True)
-    on_ray.score_file(load, job, on_ray.Cluster(workers=count), note, block_rows=WORKER_BLOCK)
+    blocks.__defaults__ = (WORKER_BLOCK, BLOCK_CHARACTERS)
+    on_ray.score_file(load, job, on_ray.Cluster(workers=count), note)
     # From the first block of the last worker to begin, so that loading the model is not counted, to the last block.
     begin, end = times[2 * count], times[-1]
     return (end[1] - begin[1]) / (end[0] - begin[0])

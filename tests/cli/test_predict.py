@@ -16,7 +16,7 @@ from rich.console import Console
 
 from uatlite import __version__
 from uatlite.classifier.predictions import ABSTAINING, REASONS
-from uatlite.cli.progress import ScoringBar, describe
+from uatlite.cli.predict import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
 
@@ -56,14 +56,6 @@ def calibrated(
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_kept_columns_and_rows_without_a_name(calibrated: Path, data: Path, run: Run, tmp_path: Path) -> None:
-    done = run("predict", calibrated, data, "-o", tmp_path / "out.jsonl", "--text", "body", "--keep", "stars")
-    assert "179 rows scored" in done.err
-    assert "1 rows rejected" in done.err
-    row = rows_of(tmp_path / "out.jsonl")[0]
-    assert (row["id"], row["stars"]) == ("rows.jsonl:1", rows_of(data)[0]["stars"])
 
 
 def test_the_columns_of_calibration_are_remembered(

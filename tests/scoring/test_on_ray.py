@@ -1,9 +1,9 @@
 """The options of a cluster, and a worker by itself, without a running Ray: what they do and what they refuse."""
 
 import os
-import pickle
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,24 +14,22 @@ from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
 from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import ScoringRun
-from uatlite.scoring.source import Block
+from uatlite.scoring.source import Block, Source
 from uatlite.values import Example
 
 REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"
 on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
-pa = pytest.importorskip("pyarrow")
 
 
 def begun(desk: Desk, job: Job) -> ScoringRun:
-    run = ScoringRun(job, desk.classifier.predictor())
+    run = ScoringRun(job, desk.classifier.predictor(), Source(str(desk.rows(1, Path(job.input).name))))
     run.begin()
     return run
 
 
-def handed(scorer: object, *texts: str) -> Tally:
+def handed(scorer: Callable[[Block], Tally], *texts: str) -> Tally:
     block = Block(0, tuple(Example(f"r{i}", text) for i, text in enumerate(texts)))
-    answer = scorer(pa.table({on_ray.ITEM: [pickle.dumps(block)]}))
-    return pickle.loads(answer[on_ray.RESULT][0].as_py())
+    return scorer(block)
 
 
 def test_a_block_handed_out_twice_is_one_part(desk: Desk) -> None:
@@ -57,12 +55,7 @@ def test_a_worker_writes_only_where_its_own_run_is_and_with_its_model(desk: Desk
     with pytest.raises(DataError, match="belongs to another run"):
         handed(scorer, "a1")
     with pytest.raises(ModelError, match=r"another classifier was loaded than on the driver: model differ"):
-        on_ray.Scorer(load, job, record | {"model": "0" * 64})
-
-
-def test_standard_input_stays_with_the_local_engine(desk: Desk) -> None:
-    with pytest.raises(ConfigurationError, match="Standard input cannot be read by other machines"):
-        on_ray.score_file(lambda: desk.classifier, desk.job("-"), None)
+        handed(on_ray.Scorer(load, job, record | {"model": "0" * 64}), "a1")
 
 
 NO_ROOM = r"the cluster has room for \d, with 4 CPUs and 0 GPUs"
@@ -151,16 +144,6 @@ def test_options_that_do_not_go_together(options: list[str], said: str, capsys: 
         main(["predict", "model", "in.csv", "-o", "out.csv", *options])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
-
-
-def test_what_a_worker_raised_on_purpose_comes_out_of_its_wrapping() -> None:
-    inner = DataError("in.csv breaks off")
-    outer = RuntimeError("a task failed")
-    outer.__cause__ = ValueError("on the way")
-    outer.__cause__.__cause__ = inner
-    assert on_ray._original_error(outer) is inner
-    stranger = RuntimeError("out of memory")
-    assert on_ray._original_error(stranger) is stranger
 
 
 def test_nothing_else_imports_ray() -> None:

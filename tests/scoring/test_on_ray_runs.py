@@ -34,10 +34,10 @@ def cluster_here() -> Iterator[None]:
         on_ray.ray.shutdown()
 
 
-def by_ray(desk: Desk, job: Job, blocks: int, workers: int = 1, **options: object) -> Summary:
-    """Score on the cluster; its reader, being in another process, is told the size of a block."""
+def by_ray(desk: Desk, job: Job, workers: int = 1, **options: object) -> Summary:
+    """Score on the cluster."""
     load = partial(uatlite.load, str(desk.model))
-    return on_ray.score_file(load, job, on_ray.Cluster(workers=workers), block_rows=blocks, **options)
+    return on_ray.score_file(load, job, on_ray.Cluster(workers=workers), **options)
 
 
 def told(process: psutil.Process, what: str) -> list[object]:
@@ -66,7 +66,7 @@ def test_the_same_bytes_as_the_local_engine(desk: Desk, small_blocks: int, monke
     for name in ("local", "ray"):
         monkeypatch.chdir(desk.directory / name)
         local = name == "local"
-        summary = desk.run(job) if local else by_ray(desk, job, small_blocks, 2, on_progress=seen.append)
+        summary = desk.run(job) if local else by_ray(desk, job, 2, on_progress=seen.append)
         assert (summary.rows, summary.rejected) == (4 * small_blocks + 6, 3)
     assert max(tally.seen for tally in seen) == 4 * small_blocks + 9
     names = ["out.parquet", "out.parquet.rejects.jsonl", "out.parquet.summary.json"]
@@ -83,7 +83,7 @@ def test_several_answers_a_text_have_the_same_bytes(
     source = desk.rows(2 * small_blocks + 3)
     source.write_text("{broken\n" + source.read_text())
     desk.score(source, "local.jsonl")
-    by_ray(desk, desk.job(source, "ray.jsonl"), small_blocks)
+    by_ray(desk, desk.job(source, "ray.jsonl"))
     assert len(desk.output("local.jsonl")) == 2 * small_blocks + 3
     for beside in ("", ".rejects.jsonl"):
         assert desk.bytes(f"ray.jsonl{beside}") == desk.bytes(f"local.jsonl{beside}")
@@ -95,11 +95,11 @@ def test_a_worker_that_is_killed_costs_no_row(desk: Desk, small_blocks: int) -> 
 
     def kill_once(tally: Tally) -> None:
         if not killed:
-            killed.extend(descendants(os.getpid(), "Scorer"))
+            killed.extend(descendants(os.getpid(), "ray::Worker"))
             for process in killed:
                 process.kill()
 
-    assert by_ray(desk, desk.job(source), small_blocks, on_progress=kill_once).rows == 12 * small_blocks
+    assert by_ray(desk, desk.job(source), on_progress=kill_once).rows == 12 * small_blocks
     assert len(killed) == 1
     desk.score(source, "local.jsonl")
     assert desk.bytes("out.jsonl") == desk.bytes("local.jsonl")
@@ -111,13 +111,14 @@ from functools import partial
 from pathlib import Path
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.text.schema import Layout
-from uatlite.scoring import Job
+from uatlite.scoring import Job, source
 from uatlite.scoring.on_ray import Cluster, score_file
 load = partial(UncertaintyClassifier.from_pretrained, sys.argv[1])
 job = Job(sys.argv[2], Path(sys.argv[3]), Layout(label=None))
 def show(progress):
     print(progress.rows, flush=True)
-score_file(load, job, Cluster(workers=1), show, block_rows=int(sys.argv[4]))
+source.blocks.__defaults__ = (int(sys.argv[4]), source.BLOCK_CHARACTERS)
+score_file(load, job, Cluster(workers=1), show)
 """
 
 
@@ -129,7 +130,7 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAY_worker_niceness": "0"})
     assert process.stdout is not None
     assert int(process.stdout.readline()) >= small_blocks
-    workers = descendants(process.pid, "Scorer")
+    workers = descendants(process.pid, "ray::Worker")
     assert len(workers) == 1
     started = [psutil.Process(process.pid), *descendants(process.pid)]
     sockets = [socket for other in started for socket in told(other, "net_connections")]
@@ -144,7 +145,7 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small
     assert not job.output.exists()
     assert psutil.wait_procs(workers, timeout=60)[1] == []
     seen: list[Tally] = []
-    by_ray(desk, job, small_blocks, on_progress=seen.append)
+    by_ray(desk, job, on_progress=seen.append)
     assert seen[-1].rows == 40 * small_blocks
     assert 0 < seen[-1].resumed < 40 * small_blocks
     desk.score(source, "local.csv")
@@ -154,5 +155,16 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small
 def test_what_a_reader_finds_wrong_is_told_as_it_is(desk: Desk) -> None:
     source = desk.lines([json.dumps({"text": "a1"})] * 3 + ["{broken"])
     with pytest.raises(DataError, match=r"in\.jsonl, line 4: broken JSON.*Without --strict"):
-        by_ray(desk, desk.job(source, "out.csv", strict=True), 16)
+        by_ray(desk, desk.job(source, "out.csv", strict=True))
     assert not (desk.directory / "out.csv").exists()
+
+
+def test_what_a_worker_raises_is_told_as_it_is() -> None:
+    done: list[float] = []
+
+    def breaks() -> float:
+        raise DataError("in.csv breaks off")
+
+    with pytest.raises(DataError, match=r"^in\.csv breaks off$"):
+        on_ray.Cluster(workers=1).run([int, breaks], done.append)
+    assert done == [0]

@@ -1,8 +1,5 @@
 """Scoring a file: every row once and in order, whatever the kind, the formats, the rejects and the interruptions."""
 
-import csv
-import gzip
-import io
 import json
 import os
 import signal
@@ -18,16 +15,15 @@ import pytest
 
 from scoring.desk import LAYOUTS, Desk, Stop
 from uatlite.classifier.settings import Settings, tokenizer_fingerprint
-from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.errors import DataError, StoreError
 from uatlite.model.load import model_hash
 from uatlite.scoring.job import Job
 from uatlite.scoring.run import ShiftMonitor, hashed
-from uatlite.scoring.source import Source
 from uatlite.text.examples import text_fault
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import summarise
 
-REFERENCE = summarise(np.random.default_rng(0).random(200))
+REFERENCE = summarise(np.random.default_rng(0).random(200), score="confidence")
 every_kind = pytest.mark.parametrize("kind", LAYOUTS)
 
 
@@ -70,45 +66,6 @@ def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -
     assert replace(job, output=tmp_path / "out.csv.gz").kept == job.kept
     assert replace(job, output=tmp_path / "out.parquet").kept == ("premise", "stars")
     assert replace(job, output=tmp_path / "out.parquet", texts=True).kept == job.kept
-
-
-def test_a_column_that_is_named_and_not_there_is_an_error(desk: Desk) -> None:
-    source = desk.rows(3, stars=[1, 2, 3])
-    by_id = replace(desk.job(source, "out.csv"), layout=Layout(label=None, id="strs"))
-    for job in (desk.job(source, "out.csv", "strs"), by_id):
-        with pytest.raises(DataError, match=r"There is no column 'strs'; the columns are: id, text, stars\. Did you"):
-            Source(job.input).check(job.layout, also=job.named)
-    job = desk.job(source, "out.csv", "stars")
-    Source(job.input).check(job.layout, also=job.named)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl.gz"])
-def test_every_input_format_gives_the_same(desk: Desk, suffix: str) -> None:
-    texts = desk.made_texts(6)
-    plain, path = desk.rows(texts), desk.directory / f"other.{suffix}"
-    ids = [f"r{i}" for i in range(6)]
-    if suffix == "parquet":
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({"id": ids, "text": texts}), path)
-    elif suffix == "jsonl.gz":
-        path.write_bytes(gzip.compress(plain.read_bytes()))
-    else:
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file, delimiter="," if suffix == "csv" else "\t")
-            writer.writerows([("id", "text"), *zip(ids, texts, strict=True)])
-    desk.score(plain, "a.jsonl")
-    desk.score(path, "b.jsonl")
-    assert desk.bytes("a.jsonl") == desk.bytes("b.jsonl")
-
-
-def test_a_directory_and_standard_input(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    (desk.directory / "many").mkdir()
-    first, second = desk.rows(3, "many/a.jsonl"), desk.rows(desk.made_texts(2, seed=1), "many/b.jsonl")
-    desk.score(desk.directory / "many", "both.jsonl")
-    joined = first.read_bytes() + second.read_bytes()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(joined))))
-    desk.score("-", "piped.jsonl")
-    assert desk.bytes("both.jsonl") == desk.bytes("piped.jsonl")
 
 
 BROKEN = {
@@ -169,15 +126,6 @@ def test_kept_columns_and_those_that_clash(desk: Desk) -> None:
     assert [row["input_label"] for row in rows] == ["good", "bad"]
     assert [row["stars"] for row in rows] == [5, 1]
     assert [row["note"] for row in rows] == [None, "late"]
-
-
-def test_a_missing_column_lists_those_there_are(desk: Desk) -> None:
-    source = desk.lines(["body,stars", "x,1"], "in.csv")
-    with pytest.raises(DataError, match="no column 'text'; the columns are: body, stars"):
-        desk.score(source, "out.csv")
-    assert desk.names == ["in.csv"]
-    with pytest.raises(ConfigurationError, match=r"the format of out\.xlsx"):
-        desk.score(source, "out.xlsx")
 
 
 def test_an_output_is_not_replaced_unasked(desk: Desk) -> None:
@@ -369,8 +317,8 @@ def test_the_sample_does_not_depend_on_the_cuts() -> None:
     for size in (5000, 700, 1):
         monitor = ShiftMonitor(REFERENCE, size=300)
         for start in range(0, len(scores), size):
-            part = scores[start : start + size]
-            monitor.add(np.arange(start, start + len(part)), part, None)
+            lines = [("row", {"confidence": score}) for score in scores[start : start + size].tolist()]
+            monitor.add(lines, start)
         reports.append(monitor.report())
     assert reports[0] == reports[1] == reports[2]
     assert reports[0].rows == 300

@@ -11,8 +11,8 @@ import pytest
 from uatlite.classifier.record import Calibration
 from uatlite.errors import DataError
 from uatlite.scoring.scored_rows import ScoredRow, scored_rows
-from uatlite.scoring.timeline import WatchedRow
 from uatlite.scoring.watch import Watch
+from uatlite.scoring.watch_state import WatchedRow
 from uatlite.text.rows import Row, read_rows
 from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope

@@ -16,9 +16,17 @@ import pytest
 
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, StoreError
-from uatlite.scoring.timeline import HourTally, Timeline, WatchedRow, hour_of, share, spelt_hour
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
-from uatlite.scoring.watch_state import CountedFile, WatchState
+from uatlite.scoring.watch_state import (
+    CountedFile,
+    HourTally,
+    Timeline,
+    WatchedRow,
+    WatchState,
+    hour_of,
+    share,
+    spelt_hour,
+)
 from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope

@@ -1,20 +1,25 @@
 """What a classifier says: of the rows of a file, which of them a person should see first, and why of one text."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text as RichText
 from typer import Argument, Option
 
 from uatlite.cli import options as shared
-from uatlite.cli.progress import ScoringBar
 from uatlite.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from uatlite.scoring.job import Tally
 
 
 def predict(
@@ -80,7 +85,7 @@ def predict(
     else:
         from uatlite.scoring import on_ray
 
-        score = partial(on_ray.score_file, load, job, cluster)
+        score = partial(on_ray.score_file, load, job, cluster, source=source)
     how = "the same command with --resume continues"
     with shared.resumable(console, "Finished rows are kept", how), ScoringBar(console, total) as bar:
         summary = score(bar.show)
@@ -95,6 +100,35 @@ def predict(
         write_rows(job.review_path, review_rows(output, review))
     more = "" if review is None else f", {job.review_path.name}"
     console.print(f"Wrote {output}{more} and {job.summary_path.name}")
+
+
+class ScoringBar(Progress):
+    """The bar of `predict`: rows, rows per second, time left, share abstained. The speed leaves out resumed rows."""
+
+    def __init__(self, console: Console, total: int | None) -> None:
+        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._total = total
+        self._task = self.add_task("rows", total=total, note="loading")
+        self._begun = time.monotonic()
+
+    def show(self, scored: "Tally") -> None:
+        """Move the bar to where the run is."""
+        note = describe(scored, time.monotonic() - self._begun, self._total)
+        self.update(self._task, completed=scored.seen, note=note)
+
+
+def describe(scored: "Tally", seconds: float, total: int | None) -> str:
+    """The figures beside the bar: '312 rows/s, 0:01:04 left, 12.5% abstained, 3 rejected'."""
+    speed = (scored.seen - scored.resumed) / seconds if seconds > 0 else 0.0
+    notes = [f"{speed:,.0f} rows/s"]
+    if total is not None and speed > 0:
+        notes.append(f"{timedelta(seconds=round(max(0, total - scored.seen) / speed))} left")
+    if scored.abstained:
+        notes.append(f"{scored.abstained / scored.rows:.1%} abstained")
+    if scored.rejected:
+        notes.append(f"{scored.rejected:,} rejected")
+    return ", ".join(notes)
 
 
 OWN = ("id", "label", "confidence", "reason", "why")

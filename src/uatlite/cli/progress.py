@@ -1,51 +1,9 @@
-"""Progress bars. On a terminal they disappear at the end; in a log each step is a line."""
+"""Progress bars of stages. On a terminal they disappear at the end; in a log each step is a line."""
 
-import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
-if TYPE_CHECKING:
-    from uatlite.scoring.job import Tally
-
-
-class ScoringBar(Progress):
-    """The bar of `predict`: rows, rows per second, time left, share abstained. The speed leaves out resumed rows."""
-
-    def __init__(self, console: Console, total: int | None) -> None:
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._total = total
-        self._task = self.add_task("rows", total=total, note="loading")
-        self._begun = time.monotonic()
-
-    def show(self, scored: "Tally") -> None:
-        """Move the bar to where the run is."""
-        note = describe(scored, time.monotonic() - self._begun, self._total)
-        self.update(self._task, completed=scored.seen, note=note)
-
-
-def describe(scored: "Tally", seconds: float, total: int | None) -> str:
-    """The figures beside the bar: '312 rows/s, 0:01:04 left, 12.5% abstained, 3 rejected'."""
-    speed = (scored.seen - scored.resumed) / seconds if seconds > 0 else 0.0
-    notes = [f"{speed:,.0f} rows/s"]
-    if total is not None and speed > 0:
-        notes.append(f"{timedelta(seconds=round(max(0, total - scored.seen) / speed))} left")
-    if scored.abstained:
-        notes.append(f"{scored.abstained / scored.rows:.1%} abstained")
-    if scored.rejected:
-        notes.append(f"{scored.rejected:,} rejected")
-    return ", ".join(notes)
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 class StageBar:

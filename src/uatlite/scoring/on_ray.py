@@ -1,41 +1,35 @@
-"""Scoring a file on a Ray cluster: the blocks and parts of `uatlite.scoring`, with Ray Data between them.
+"""Scoring a file on a Ray cluster: the blocks and parts of `uatlite.scoring`, with Ray's actors between them.
 
-    reader (one task)  ->  blocks of rows  ->  workers (one actor each, the model loaded once)  ->  parts on disk
-                                                     `->  counts  ->  driver: progress, shift, the output at the end
+    driver reads  ->  blocks of rows  ->  workers (one actor each, the model loaded once)  ->  parts on disk
+                                                `->  counts  ->  driver: progress, and the output at the end
 
 Blocks are cut as the local engine cuts them, so the output is the same to the byte. A part is written whole or not at
 all, under the number of its block: if Ray hands a block out again after a worker or the driver died, there is still
-one part. Ray's own readers are not used: they stop at the first broken row and know no line numbers.
+one part.
 """
 
 import logging
+import operator
 import os
-import pickle
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-
-from uatlite.classifier.answer_kind import AnyKind
-from uatlite.classifier.product import Product
-from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
+from uatlite.classifier.product import Predictor, Product
+from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError
 from uatlite.scoring.job import Job, Summary, Tally
-from uatlite.scoring.run import OnProgress, Parts, ScoringRun, check_output, score_block, scored_items
-from uatlite.scoring.source import BLOCK_ROWS, Block, Source, blocks
-from uatlite.text.files import STDIN
+from uatlite.scoring.run import OnProgress, Parts, ScoringRun, check_output, score_block
+from uatlite.scoring.source import Block, Source
 
 try:
     import ray
     from ray._private import ray_constants
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
-    from ray.data import ActorPoolStrategy, DataContext, ExecutionResources
-    from ray.data.block import BlockMetadata
-    from ray.data.datasource import Datasource, ReadTask
 except ImportError as error:
     raise MissingDependency("ray", "ray") from error
 
@@ -44,17 +38,13 @@ Load = Callable[..., Product[Any]]
 
 OBJECT_STORE = 256 * 2**20
 """Bytes of shared memory of a cluster that is started here."""
-IN_FLIGHT = 32 * 2**20
-"""Bytes of blocks between reader and workers; the reader waits when there are more, so memory stays bounded."""
-WAITING = 2
-"""Items that a worker holds: one to work on, and the next."""
+HELD = 2
+"""Items that a worker holds: one to work on, and the next. No more are read before, so memory stays bounded."""
 REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
 
 _START_ERRORS = (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError, OSError)
 """What Ray raises where a cluster cannot be started or reached."""
-
-ITEM, RESULT = "item", "result"  # columns of the Ray datasets
 
 
 @dataclass(frozen=True)
@@ -78,8 +68,7 @@ class Cluster:
         """Run tasks on the workers; `advance` gets what each returns. Without tasks the cluster is not asked."""
         if tasks:
             with connected(self) as workers:
-                size, items = min(workers, len(tasks)), partial(iter, tasks)
-                for work in worker_results(items, Worker, (), cluster=self, workers=size):
+                for work in worker_results(tasks, operator.call, self, min(workers, len(tasks))):
                     advance(work)
 
 
@@ -89,124 +78,86 @@ def score_file(
     cluster: Cluster,
     on_progress: OnProgress = lambda tally: None,
     *,
-    block_rows: int = BLOCK_ROWS,
+    source: Source | None = None,
 ) -> Summary:
     """`uatlite.scoring.score_file` by the workers of a cluster, with the same output.
 
-    Driver and workers share a file system: model, input and output have the same paths for all.
+    Driver and workers share a file system: model and output have the same paths for all.
     """
-    if job.input == STDIN:
-        raise ConfigurationError("Standard input cannot be read by other machines; give a file, or use --engine local.")
     check_output(job)
-    Source(job.input, format=job.format).check(job.layout, also=job.named)  # an error before the model is loaded
-    predictor = load(device="cpu").predictor()
-    run = ScoringRun(job, predictor)
-    if (summary := run.finished()) is not None:
-        return summary
-    everywhere = replace(job, input=job.source, output=job.output.absolute())
-    read = partial(_read_blocks, everywhere, predictor.kind, predictor.class_names, block_rows)
-    with connected(cluster) as workers:
-        tallies = worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers)
-        return run.over(tallies, on_progress)
+    source = source or Source(job.input, format=job.format)
+    source.check(job.layout, also=job.named)  # an error before the model is loaded
+    run = ScoringRun(job, load(device="cpu").predictor(), source)
+    scorer = Scorer(load, replace(job, input=job.source, output=job.output.absolute()), run.record)
+
+    def score(blocks: Iterator[Block]) -> Iterator[Tally]:
+        with connected(cluster) as workers:
+            yield from worker_results(blocks, scorer, cluster, workers)
+
+    return run.by(score, on_progress)
 
 
-def _read_blocks(job: Job, kind: AnyKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
-    return blocks(scored_items(job, Source(job.input, format=job.format), kind, classes), block_rows)
+@dataclass(frozen=True)
+class Scorer:
+    """Scores blocks into parts, by a classifier that it loads once, where it is."""
 
+    load: Load
+    job: Job
+    record: dict[str, Any]
 
-class Worker:
-    """An actor of the cluster that turns items into results. Ray moves both as pickles, in tables of one row."""
-
-    def work(self, item: Any) -> Any:
-        """The result of one item: of a task that brings all that it needs, what it returns."""
-        return item()
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        return pa.table({RESULT: [pickle.dumps(self.work(pickle.loads(item.as_py()))) for item in batch[ITEM]]})
-
-
-class Scorer(Worker):
-    """Loads the classifier once and scores blocks into parts."""
-
-    def __init__(self, load: Load, job: Job, record: dict[str, Any]) -> None:
-        self._predictor, self._job, self._record = load().predictor(), job, record
-        self._parts = Parts.of(job.output)
-        here = job.record(self._predictor)
-        if differs := [name for name in here if here[name] != record[name]]:  # the same path may hold another model
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What the classifier says; the same path may hold another model than the driver's, which is an error."""
+        predictor = self.load().predictor()
+        here = self.job.record(predictor)
+        if differs := [name for name in here if here[name] != self.record[name]]:
             raise ModelError(
                 f"On {socket.gethostname()} another classifier was loaded than on the driver: {', '.join(differs)} "
                 "differ. Give every machine the same files."
             )
+        return predictor
 
-    def work(self, item: Block) -> Tally:
+    def __call__(self, block: Block) -> Tally:
         """Write the part of a block; a worker that outlives its driver does not write for a later run."""
-        if not self._parts.begun or self._parts.differences(self._record):
+        predictor, parts = self.predictor, Parts.of(self.job.output)
+        if not parts.begun or parts.differences(self.record):
             raise DataError(
-                f"{self._parts.directory} does not exist on {socket.gethostname()}, or belongs to another run. Give an "
+                f"{parts.directory} does not exist on {socket.gethostname()}, or belongs to another run. Give an "
                 "output on a file system that driver and workers share."
             )
-        return score_block(self._predictor, item, self._parts, self._job)
+        return score_block(predictor, block, parts, self.job)
 
 
-def worker_results(
-    read: Callable[[], Iterable[Any]],
-    worker: type[Worker],
-    arguments: tuple[Any, ...],
-    *,
-    cluster: Cluster,
-    workers: int,
-) -> Iterator[Any]:
-    """The results of the items that `read` gives, as they are done; what a worker raised is raised here.
+class Worker:
+    """An actor of the cluster, which holds what turns items into results."""
 
-    `read` runs in one task, and `worker(*arguments)` in each of the `workers` actors. All of them are pickled.
+    def __init__(self, turn: Callable[[Any], Any]) -> None:
+        self._turn = turn
+
+    def work(self, item: Any) -> Any:
+        """The result of one item."""
+        return self._turn(item)
+
+
+def worker_results(items: Iterable[Any], turn: Callable[[Any], Any], cluster: Cluster, workers: int) -> Iterator[Any]:
+    """What `turn` makes of the items on the workers, as they are done; what it raised there is raised here.
+
+    A worker that dies is started anew, and what it held is given to it again.
     """
-    dataset = ray.data.read_datasource(
-        ItemSource(read),
-        override_num_blocks=1,
-        num_cpus=0,  # it mostly waits for the workers, and must not take a CPU from them
-    ).map_batches(
-        worker,
-        fn_constructor_args=arguments,
-        batch_size=1,
-        batch_format="pyarrow",
-        num_gpus=cluster.gpus_per_worker or None,
-        num_cpus=1,
-        compute=ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=WAITING),
-    )
-    try:
-        for row in dataset.iter_rows():
-            yield pickle.loads(row[RESULT])
-    except ray.exceptions.RayError as error:
-        raise _original_error(error) from error
-
-
-def _original_error(error: BaseException) -> BaseException:
-    """The UATLiteError that a worker raised, out of Ray's wrapping; the given error where there is none."""
-    inner: BaseException | None = error
-    while inner is not None and not isinstance(inner, UATLiteError):
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    return inner or error
-
-
-class ItemSource(Datasource):  # type: ignore[misc]
-    """Items, pickled, because a kept column may hold any value that a file format knows."""
-
-    def __init__(self, read: Callable[[], Iterable[Any]]) -> None:
-        super().__init__()
-        self._read = read
-
-    def estimate_inmemory_data_size(self) -> int | None:
-        """Unknown before it is read."""
-        return None
-
-    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
-        """One task: where a block of rows begins depends on all rows before it."""
-        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ReadTask(self._tables, unknown)]
-
-    def _tables(self) -> Iterator[pa.Table]:
-        for item in self._read():
-            yield pa.table({ITEM: [pickle.dumps(item)]})
+    actor = ray.remote(num_cpus=1, num_gpus=cluster.gpus_per_worker or None, max_restarts=-1, max_task_retries=-1)
+    free, held, items = [actor(Worker).remote(turn) for _ in range(workers)] * HELD, {}, iter(items)
+    while True:
+        for item in islice(items, len(free)):
+            worker = free.pop(0)
+            held[worker.work.remote(item)] = worker
+        if not held:
+            return
+        (done,), _ = ray.wait(list(held))
+        free.append(held.pop(done))
+        try:
+            yield ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
 
 
 @contextmanager
@@ -218,10 +169,6 @@ def connected(cluster: Cluster) -> Iterator[int]:
                 stack.enter_context(_closed_to_others())
             _connect(cluster)
             stack.callback(ray.shutdown)
-        stack.enter_context(DataContext.current(_data_context()))
-        logger = logging.getLogger("ray.data")
-        stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.ERROR)  # the caller shows the progress
         yield _workers(cluster, ray.cluster_resources())
 
 
@@ -283,17 +230,6 @@ def _reach(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
-
-
-def _data_context() -> DataContext:
-    """No output, one of our blocks in each Ray block, and a bounded number of them in memory."""
-    context = DataContext.get_current().copy()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True
-    context.target_max_block_size = 1  # smaller than any row: each is a block of its own
-    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=IN_FLIGHT)
-    return context
 
 
 def _workers(cluster: Cluster, there: dict[str, float]) -> int:

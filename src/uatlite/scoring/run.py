@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from uatlite.classifier.answer_kind import AnyKind
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
@@ -28,13 +27,15 @@ from uatlite.codec import dump, load
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.job import Job, Summary, Tally
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
-from uatlite.scoring.source import Block, Item, Source, blocks
+from uatlite.scoring.source import Block, Source, blocks
 from uatlite.text.files import format_of
 from uatlite.text.write import WRITERS, Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Example
 
 Columns = dict[str, Any]
+Line = tuple[str, Columns]
+"""("row", a row of output) or ("reject", a row of the input that cannot be scored)"""
 OnProgress = Callable[[Tally], None]
 
 NUMBERS = dict.fromkeys((*MEASURES, "above_threshold"), 0.0)
@@ -57,17 +58,8 @@ def score_file(
     """
     check_output(job)
     predictor = classifier.predictor()
-    run = ScoringRun(job, predictor)
-    if (summary := run.finished()) is not None:
-        return summary
-    items = scored_items(job, source or Source(job.input, format=job.format), predictor.kind, predictor.class_names)
-    return run.over((score_block(predictor, block, run.parts, job) for block in blocks(items)), on_progress)
-
-
-def scored_items(job: Job, source: Source, kind: AnyKind, classes: Sequence[str]) -> Iterator[Item]:
-    """The rows of a job's input for a model of this kind; raises at once where a column is missing."""
-    source.check(job.layout, also=job.named)
-    return source.items(replace(job.layout, meta=job.kept), kind=kind, classes=classes, strict=job.strict)
+    run = ScoringRun(job, predictor, source or Source(job.input, format=job.format))
+    return run.by(lambda blocks: (score_block(predictor, block, run.parts, job) for block in blocks), on_progress)
 
 
 def check_output(job: Job) -> None:
@@ -87,13 +79,7 @@ class Part:
 
     digest: str
     tally: Tally
-    lines: list[tuple[str, Columns]]
-    """("row", a row of output) or ("reject", a row of the input that cannot be scored)"""
-
-    @property
-    def rows(self) -> list[tuple[int, Columns]]:
-        """The rows of output, each with its place in the block."""
-        return [(i, values) for i, (kind, values) in enumerate(self.lines) if kind == "row"]
+    lines: list[Line]
 
 
 @dataclass(frozen=True)
@@ -201,9 +187,15 @@ def _row(example: Example, prediction: Columns, job: Job) -> Columns:
 
 
 class ScoringRun:
-    """A job under way: counts the scored blocks, in any order and from any process, and writes the output."""
+    """A job under way: cuts its input, counts the scored blocks, in any order and from any process, writes the output.
 
-    def __init__(self, job: Job, predictor: Predictor) -> None:
+    A missing column is an error at once.
+    """
+
+    def __init__(self, job: Job, predictor: Predictor, source: Source) -> None:
+        source.check(job.layout, also=job.named)
+        layout, classes = replace(job.layout, meta=job.kept), predictor.class_names
+        self.items = source.items(layout, kind=predictor.kind, classes=classes, strict=job.strict)
         self.record = job.record(predictor)
         self.parts = Parts.of(job.output)
         self._job = job
@@ -212,8 +204,27 @@ class ScoringRun:
         shift = None if calibration is None else calibration.shift
         self._shift = None if shift is None else ShiftMonitor(shift)
 
-    def finished(self) -> Summary | None:
-        """The summary of an output that an earlier run of the same job finished; None where there is work to do."""
+    def by(self, score: Callable[[Iterator[Block]], Iterable[Tally]], on_progress: OnProgress) -> Summary:
+        """Count every block of the input once `score` has its part on disk, and write the output.
+
+        Of an output that an earlier run of the same job finished the summary is read.
+        """
+        if (summary := self._finished()) is not None:
+            return summary
+        self.begin()
+        tally, count = Tally(abstained=0 if self._rules else None), 0
+        for of_block in score(blocks(self.items)):
+            tally, count = tally + of_block, count + 1
+            on_progress(tally)
+        if len(self.parts) != count:
+            raise self.parts.changed(self._job.input)
+        return self._write_output(tally)
+
+    def begin(self) -> None:
+        """Make the directory of parts, or continue that of the same job."""
+        self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
+
+    def _finished(self) -> Summary | None:
         job = self._job
         if not job.output.exists() or job.overwrite or self.parts.directory.exists():
             return None
@@ -221,21 +232,6 @@ class ScoringRun:
         if values is None or values.get("job") != self.record:
             raise _exists(job)
         return Summary.from_dict(values)
-
-    def begin(self) -> None:
-        """Make the directory of parts, or continue that of the same job."""
-        self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
-
-    def over(self, tallies: Iterable[Tally], on_progress: OnProgress) -> Summary:
-        """Begin, count every block of the input once its part is on disk, and write the output."""
-        self.begin()
-        tally, count = Tally(abstained=0 if self._rules else None), 0
-        for of_block in tallies:
-            tally, count = tally + of_block, count + 1
-            on_progress(tally)
-        if len(self.parts) != count:
-            raise self.parts.changed(self._job.input)
-        return self._write_output(tally)
 
     def _write_output(self, tally: Tally) -> Summary:
         """Write rows, rejects and summary. The output gets its name last: where it exists, the others do."""
@@ -252,7 +248,8 @@ class ScoringRun:
                     raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
                 for kind, values in part.lines:
                     (write if kind == "row" else write_reject)(values)
-                self._compare(part, position)
+                if self._shift is not None:
+                    self._shift.add(part.lines, position)
                 position += len(part.lines)
             broken = [rule for rule in self._rules if not rule.promised]
             summary = Summary(
@@ -266,14 +263,6 @@ class ScoringRun:
             write_record(job.summary_path, summary.to_dict())
         self.parts.remove()
         return summary
-
-    def _compare(self, part: Part, position: int) -> None:
-        """Sample the rows of a part, the first of which has this position in the input, to tell a shift by them."""
-        if self._shift is not None and (rows := part.rows):
-            scored = [ScoredRow(values) for _, values in rows]
-            scope = [row.number("scope") for row in scored] if "scope" in rows[0][1] else None
-            scores = [row.score(self._shift.reference.score) for row in scored]
-            self._shift.add([position + i for i, _ in rows], scores, scope)
 
 
 class ShiftMonitor:
@@ -289,14 +278,18 @@ class ShiftMonitor:
         self._keys: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._values: NDArray[np.float64] = np.zeros((0, 2))
 
-    def add(self, positions: ArrayLike, scores: ArrayLike, scope: ArrayLike | None) -> None:
-        """Add rows of the stream: positions in it, scores and p-values of being in scope, (rows,) each."""
-        s = np.asarray(scores, dtype=np.float64)
-        d = np.full(len(s), np.nan) if scope is None else np.asarray(scope, dtype=np.float64)
-        keys = np.concatenate([self._keys, hashed(np.asarray(positions, dtype=np.uint64))])
-        values = np.concatenate([self._values, np.column_stack([s, d])])
+    def add(self, lines: Sequence[Line], position: int) -> None:
+        """Add the rows among the lines of a part, the first of which has this position in the stream."""
+        rows = [(i, ScoredRow(values)) for i, (kind, values) in enumerate(lines, position) if kind == "row"]
+        if not rows:
+            return
+        scored = [
+            (row.score(self.reference.score), row.number("scope") if "scope" in row.values else np.nan)
+            for _, row in rows
+        ]
+        keys = np.concatenate([self._keys, hashed(np.array([i for i, _ in rows], dtype=np.uint64))])
         kept = np.argsort(keys, kind="stable")[: self._size]
-        self._keys, self._values = keys[kept], values[kept]
+        self._keys, self._values = keys[kept], np.concatenate([self._values, scored])[kept]
 
     def report(self) -> ShiftReport:
         """Whether the stream is like the calibration rows."""

@@ -21,9 +21,8 @@ from starlette.types import Message, Receive, Scope, Send
 from uatlite.classifier.record import Calibration
 from uatlite.errors import CalibrationError, UATLiteError
 from uatlite.scoring.scored_rows import ScoredRow
-from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
-from uatlite.scoring.watch_state import WatchState
+from uatlite.scoring.watch_state import WatchedRow, WatchState, hour_of
 from uatlite.serve.http import Layer
 from uatlite.trust.monitor import SCOPE, Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
-from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, spelt_hour
 from uatlite.scoring.watch import Watch, changed_rows
-from uatlite.scoring.watch_state import WatchState
+from uatlite.scoring.watch_state import ANSWERED, OUTSIDE, SURE, HourTally, Share, WatchState, spelt_hour
 from uatlite.text.write import make_directory, write_text
 
 if TYPE_CHECKING:
