@@ -26,7 +26,7 @@ from uatlite.scoring.pick import (
     text_vectors,
 )
 from uatlite.text.rows import Row, read_rows
-from uatlite.text.write import row_writer, write_rows
+from uatlite.text.write import write_rows
 from uatlite.values import Choices
 
 
@@ -94,11 +94,6 @@ def test_vectors_of_the_same_words_are_the_same() -> None:
     assert one @ question > 0.3
 
 
-def entity(text: str, start: int, *, reported: bool) -> dict[str, object]:
-    place = {"start": start, "end": start + len(text), "text": text, "label": "person"}
-    return place | {"confidence": 0.8, "boundaries": 0.9, "variance": None, "reported": reported}
-
-
 FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
 
 
@@ -134,30 +129,6 @@ def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
     assert current_scores(inside, "logit-margin").tolist() == [1.5]
     with pytest.raises(DataError, match="no column 'entropy'"):
         current_scores(inside, "entropy")
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-@pytest.mark.parametrize(
-    ("text", "answer", "predicted"),
-    [
-        ({"text": "a film"}, {"labels": ["joy", "fear"], "withheld": ["anger"]}, ["joy", "fear"]),
-        (
-            {"tokens": ["Ada", "met", "Bob"]},
-            {"entities": [entity("Ada", 0, reported=True), entity("Bob", 8, reported=False)]},
-            [{"start": 0, "end": 3, "text": "Ada", "label": "person"}],
-        ),
-    ],
-)
-def test_what_is_said_about_labels_and_entities_is_picked_too(
-    text: dict[str, object], answer: dict[str, object], predicted: object, suffix: str, tmp_path: Path
-) -> None:
-    scored, picked = tmp_path / f"scored.{suffix}", tmp_path / f"picked.{suffix}"
-    with row_writer(scored) as write:
-        write({"id": "1", **text, **answer, "abstain": False, "confidence": 0.8, "scope": 0.5, "out_of_scope": False})
-    write_rows(picked, (row.as_row() for row in pick(read_candidates(str(scored), {}), 1)))
-    (row,) = rows_of(picked)
-    for name, value in {**text, "predicted": predicted}.items():
-        assert (row[name] if suffix != "csv" or isinstance(value, str) else json.loads(str(row[name]))) == value
 
 
 def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:

@@ -33,7 +33,6 @@ from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
 
 CALIBRATION = 200
-SPAN = {"start": 0, "end": 4, "text": "text"}
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 
@@ -127,16 +126,6 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     assert normal.begun == 1000
     with pytest.raises(StoreError, match="no alarm to acknowledge"):
         watch.acknowledge()
-
-
-@pytest.mark.parametrize("answer", [{"labels": ["joy"]}, {"entities": [{"label": "joy", "reported": True} | SPAN]}])
-def test_several_answers_a_text_are_watched_too(answer: dict[str, Any], tmp_path: Path, scored: Path) -> None:
-    watch = Watch(calibration("log_odds"), tmp_path / "watch.json", time="at")
-    written = [{**row, **answer, "log_odds": row["logit_margin"]} for row in rows(0, 400) + rows(5000, 300, moved=1.5)]
-    write(scored / "a.jsonl", [{name: row[name] for name in row if name != "label"} for row in written])
-    state = watch.look(str(scored))
-    assert state.alarm is not None
-    assert state.timeline.total().labels == {"joy": 700}
 
 
 def test_rows_that_cannot_be_used_are_counted_apart(watch: Watch, scored: Path) -> None:

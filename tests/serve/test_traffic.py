@@ -14,6 +14,7 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.watch import Watch, watched_calibration
+from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
 from uatlite.serve.traffic import SERVED, Traffic
@@ -52,6 +53,20 @@ def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClie
     shown = gauges(client)
     assert (shown["uatlite_watch_texts"], shown["uatlite_watch_alarm"], shown["uatlite_watch_limit"]) == (120, 1, 100)
     assert shown["uatlite_watch_evidence"] == pytest.approx(told["evidence"])
+
+
+def test_what_has_changed_is_told_off_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes arrays, as the monitor says what the change is by all texts."""
+    loops: list[object] = []
+    verdict = WatchState.verdict
+
+    def noting(state: WatchState) -> list[str]:
+        loops.append(asyncio._get_running_loop())
+        return verdict(state)
+
+    monkeypatch.setattr(WatchState, "verdict", noting)
+    assert client.get("/model").status_code == 200
+    assert loops == [None]
 
 
 @EACH

@@ -145,7 +145,7 @@ class Service:
                     queue.close()
                 await asyncio.gather(*loops)
                 counting.cancel()
-                await self.traffic.watched()
+                await asyncio.to_thread(self.traffic.count)
                 self._executor.shutdown()
 
     def warm_up(self) -> None:

@@ -83,21 +83,17 @@ class Traffic:
         scope = [row.scope for row in watched if row.scope is not None] if scoped else None
         return await asyncio.to_thread(self._shift.check, [row.score for row in watched], scope)  # takes milliseconds
 
-    async def watched(self) -> WatchState | None:
-        """What is known of all texts over the whole life; None where there are no rows to compare with."""
-        state = await asyncio.to_thread(self.count)
-        if state is not None:
-            self.counters.watched(state)
-        return state
-
     async def run(self) -> None:
         """Count the texts every few seconds, without end."""
         while True:
             await asyncio.sleep(COUNTING)
-            await self.watched()
+            await asyncio.to_thread(self.count)
 
     def count(self) -> WatchState | None:
-        """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
+        """Count the texts that were added, and return what is known of all over the whole life.
+
+        None where there are no rows to compare with. Where the file fails, the texts wait for the next counting.
+        """
         with self._counting:
             rows = [self._pending.popleft() for _ in range(len(self._pending))]
             try:
@@ -108,6 +104,8 @@ class Traffic:
             except UATLiteError as error:
                 self._pending.extendleft(reversed(rows))
                 logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
+            if self._state is not None:
+                self.counters.watched(self._state)
             return self._state
 
 
