@@ -15,16 +15,19 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from harness import head, line, parser_of, seconds
+from harness import head, line, parser_of
 from uatlite.attribution.layers import Attribution, attribute, propagate
+from uatlite.lab.bench import take_turns
+from uatlite.model.load import load_checkpoint
+from uatlite.model.tokens import tokenize
 from uatlite.passes.config import UATConfig
 from uatlite.text.rows import Row, read_rows
+from uatlite.values import Text
 
 CONFIG = UATConfig()
 BATCHES = {"agreement": 8, "cost": 32}
@@ -32,22 +35,18 @@ ROUNDS = 15
 Encoded = dict[str, Tensor]
 
 
-def read_texts(path: Path, count: int) -> list[tuple[str, ...]]:
+def read_texts(path: Path, count: int) -> list[Text]:
     """The first `count` texts or pairs of a file."""
     rows = [row.values for row in islice(read_rows(path), count) if isinstance(row, Row)]
-    return [(row["text"],) if "text" in row else (row["text_a"], row["text_b"]) for row in rows]
+    return [row["text"] if "text" in row else (row["text_a"], row["text_b"]) for row in rows]
 
 
 def load(directory: str, path: Path, count: int, size: int) -> tuple[PreTrainedModel, list[Encoded]]:
     """The model and the texts in batches, in the order of the file."""
-    model = AutoModelForSequenceClassification.from_pretrained(directory).eval()
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    texts = read_texts(path, count)
-    batches = []
-    for start in range(0, len(texts), size):
-        columns = [list(column) for column in zip(*texts[start : start + size], strict=True)]
-        batches.append(tokenizer(*columns, padding=True, truncation=True, max_length=128, return_tensors="pt"))
-    return model, batches
+    checkpoint = load_checkpoint(directory, device="cpu")
+    tokens = tokenize(checkpoint.tokenizer, read_texts(path, count), 128)
+    rows = range(len(tokens))
+    return checkpoint.model, [tokens.pad(rows[start : start + size]) for start in rows[::size]]
 
 
 def attribute_all(model: PreTrainedModel, batches: list[Encoded], seed: int = 0, **how: object) -> Attribution:
@@ -112,11 +111,10 @@ def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:
         "delta": lambda: [attribute(model, batch, CONFIG) for batch in batches],
         "analytic": lambda: [propagate(model, batch, CONFIG) for batch in batches],
     }
-    times = np.array([[seconds(run) for run in contenders.values()] for _ in range(ROUNDS + 1)])[1:]  # after a warm-up
     head("what", "ms a text", "/ deterministic", left=3)
     texts = sum(len(batch["input_ids"]) for batch in batches)
-    for name, taken in zip(contenders, times.T, strict=True):
-        line(name, f"{1000 * np.median(taken) / texts:.2f}", f"{np.median(taken / times[:, 0]):.2f}")
+    for name, timed in take_turns(contenders, "deterministic", ROUNDS).items():  # type: ignore[arg-type]
+        line(name, f"{1000 * timed.seconds / texts:.2f}", f"{timed.ratio:.2f}")
 
 
 def main() -> None:

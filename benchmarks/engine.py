@@ -24,6 +24,7 @@ from harness import Run, head, line, parser_of, quantiles, ratios
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.lab.train.fine_tune import with_new_head
 from uatlite.model.load import embedded_backbone
+from uatlite.model.plain import in_mode
 from uatlite.passes import forward
 from uatlite.text.tasks import load
 
@@ -31,6 +32,7 @@ SHAPES = {
     "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
     "BERT-base": {},
 }
+Encoded = dict[str, torch.Tensor]
 PASSES = 10
 LOOPED = 2
 """Passes of the peers' loops that are timed, and scaled to PASSES: a loop costs the same for each pass."""
@@ -41,19 +43,16 @@ def model_of(shape: str, **changes: float) -> BertForSequenceClassification:
     return BertForSequenceClassification(BertConfig(**SHAPES[shape], **changes)).eval()
 
 
-def batch_of(texts: int, tokens: int) -> dict[str, torch.Tensor]:
+def batch_of(texts: int, tokens: int) -> Encoded:
     ids = torch.randint(1000, 30000, (texts, tokens), generator=torch.Generator().manual_seed(0))
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def hugging_face_loop(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+def hugging_face_loop(model: BertForSequenceClassification, batch: Encoded, passes: int) -> Run:
+    @torch.no_grad()
     def run() -> object:
-        model.train()
-        try:
-            with torch.no_grad():
-                return torch.stack([model(**batch).logits for _ in range(passes)])
-        finally:
-            model.eval()
+        with in_mode(model, training=True):
+            return torch.stack([model(**batch).logits for _ in range(passes)])
 
     return run
 
@@ -71,7 +70,7 @@ class LogitsOnly(torch.nn.Module):
         ).logits
 
 
-def torch_uncertainty(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+def torch_uncertainty(model: BertForSequenceClassification, batch: Encoded, passes: int) -> Run:
     try:
         mc_dropout = importlib.import_module("torch_uncertainty.methods").mc_dropout
     except (ImportError, RuntimeError):  # without torchvision the package does not import; its one file does
@@ -81,25 +80,15 @@ def torch_uncertainty(model: BertForSequenceClassification, batch: dict[str, tor
         spec.loader.exec_module(module)
         mc_dropout = module.mc_dropout
     wrapped = mc_dropout(LogitsOnly(model), num_estimators=passes, on_batch=False).eval()
-
-    def run() -> object:
-        with torch.no_grad():
-            return wrapped(batch["input_ids"])
-
-    return run
+    return torch.no_grad()(lambda: wrapped(batch["input_ids"]))
 
 
-def baal(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+def baal(model: BertForSequenceClassification, batch: Encoded, passes: int) -> Run:
     patched = importlib.import_module("baal.bayesian.dropout").patch_module(LogitsOnly(model), inplace=False).eval()
-
-    def run() -> object:
-        with torch.no_grad():
-            return torch.stack([patched(batch["input_ids"]) for _ in range(passes)])
-
-    return run
+    return torch.no_grad()(lambda: torch.stack([patched(batch["input_ids"]) for _ in range(passes)]))
 
 
-def ours(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+def ours(model: BertForSequenceClassification, batch: Encoded, passes: int) -> Run:
     return lambda: sample(model, batch, UATConfig(samples=passes)).logits
 
 
@@ -111,23 +100,15 @@ CONTENDERS = {
 }
 
 
-def deterministic(model: BertForSequenceClassification, batch: dict[str, torch.Tensor]) -> Run:
-    def run() -> object:
-        with torch.inference_mode():
-            return model(**batch).logits
-
-    return run
+def deterministic(model: BertForSequenceClassification, batch: Encoded) -> Run:
+    return torch.inference_mode()(lambda: model(**batch).logits)
 
 
 def drops_attention(contender: Callable[..., Run]) -> bool:
     """Whether passes differ for a model whose only dropout is that of the attention probabilities."""
-    model = model_of("MiniLM-L6", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
-    batch = batch_of(1, 16)
-    if contender is ours:
-        own = UATConfig(samples=2, gate="none", rates=DropoutRates.own())
-        logits = sample(model, batch, own).logits
-    else:
-        logits = contender(model, batch, 2)()
+    model, batch = model_of("MiniLM-L6", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5), batch_of(1, 16)
+    own = UATConfig(samples=2, gate="none", rates=DropoutRates.own())
+    logits = sample(model, batch, own).logits if contender is ours else contender(model, batch, 2)()
     first, second = torch.as_tensor(logits).reshape(2, 1, -1)
     return not torch.equal(first, second)
 
@@ -176,9 +157,16 @@ def length(rounds: int, directory: str | None) -> None:
 
 
 def precision(rounds: int, directory: str | None) -> None:
-    """The variance over seeds of the mean logits: stratified masks against independent ones, on real text."""
-    model, tokenizer, note = real_model(directory)
-    texts = real_texts(48)
+    """The variance over seeds of the mean logits: stratified masks against independent ones, on real text.
+
+    Of a fine-tuned checkpoint, or of the embedded MiniLM-L6 under a random head of fixed seed.
+    """
+    note = "MiniLM-L6 weights under a random head" if directory is None else "fine-tuned checkpoint"
+    directory = directory or str(embedded_backbone())
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True).eval()
+    texts = list(load("rotten-tomatoes", "test", limit=48).texts)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
     encoded = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
     seeds = range(4 * rounds)
 
@@ -196,20 +184,6 @@ def precision(rounds: int, directory: str | None) -> None:
         ratio = stratified.sum() / independent.sum()
         low, high = quantiles(stratified[draws].sum(1) / independent[draws].sum(1))
         line(passes, f"{ratio:.2f} ({low:.2f}–{high:.2f})", f"{PASSES / ratio:.1f} independent")
-
-
-def real_model(directory: str | None):
-    """A fine-tuned checkpoint, or the embedded MiniLM-L6 under a random head of fixed seed."""
-    note = "fine-tuned checkpoint"
-    if directory is None:
-        directory, note = str(embedded_backbone()), "MiniLM-L6 weights under a random head"
-    torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True).eval()
-    return model, AutoTokenizer.from_pretrained(directory), note
-
-
-def real_texts(count: int) -> list[str]:
-    return [str(example.text) for example in load("rotten-tomatoes", "test", limit=count).examples]
 
 
 def training(rounds: int, directory: str | None) -> None:

@@ -6,9 +6,9 @@
 `--gold` is the column of the true label in the scored file. A label that the model does not know counts as wrong.
 """
 
-import argparse
 from collections import Counter
 
+from harness import head, line, parser_of
 from uatlite.scoring.review import review_rows
 from uatlite.text.rows import Row, read_rows
 
@@ -16,24 +16,22 @@ FIRST = (20, 50, 100)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("scored")
-    arguments.add_argument("--gold", default="input_label")
-    given = arguments.parse_args()
-
+    parser = parser_of(__doc__, gold="input_label")
+    parser.add_argument("scored")
+    given = parser.parse_args()
     rows = [row.values for row in read_rows(given.scored) if isinstance(row, Row)]
     wrong = Counter(row["reason"] for row in rows if row["label"] != row[given.gold])
-    print("| reason | rows | wrong |\n|---|---:|---:|")
+    head("reason", "rows", "wrong")
     for reason, count in Counter(row["reason"] for row in rows).most_common():
-        print(f"| {reason} | {count:,} | {wrong[reason] / count:.1%} |")
-    print(f"| all | {len(rows):,} | {wrong.total() / len(rows):.1%} |")
+        line(reason, f"{count:,}", f"{wrong[reason] / count:.1%}")
+    line("all", len(rows), f"{wrong.total() / len(rows):.1%}")
 
     ranked = [row["label"] != row[given.gold] for row in review_rows(given.scored, len(rows))]
     doubtful = sorted(rows, key=lambda row: float(str(row["confidence"])))
-    print("\n| first rows | wrong, as `uatlite review` orders them | wrong, by confidence alone |\n|---:|---:|---:|")
+    head("first rows", "wrong, as `uatlite review` orders them", "wrong, by confidence alone", left=0)
     for first in (count for count in FIRST if count <= len(rows)):
         alone = sum(row["label"] != row[given.gold] for row in doubtful[:first])
-        print(f"| {first} | {sum(ranked[:first]) / first:.0%} | {alone / first:.0%} |")
+        line(first, f"{sum(ranked[:first]) / first:.0%}", f"{alone / first:.0%}")
 
 
 if __name__ == "__main__":

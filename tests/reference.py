@@ -82,7 +82,19 @@ class Recorded:
     """A display of progress that remembers what it was told: stage -> its total and what is done of it."""
 
     def __init__(self):
-        self.stages, self.done = {}, []
+        self.stages, self.done, self.said, self.total = {}, [], [], 0.0
+
+    @property
+    def work(self):
+        """What is done of all stages."""
+        return sum(done for _, done in self.stages.values())
+
+    def say(self, line):
+        self.said.append(line)
+        assert not [step for step in self.done if step.startswith("fine-tuning")]  # said before anything is trained
+
+    def begin_all(self, total):
+        self.total = total
 
     def begin(self, stage, total):
         self.stages[stage] = [total, 0.0]

@@ -4,13 +4,14 @@ import gzip
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from reference import Recorded
 from uatlite.lab.evaluate.cells import Cell
 from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
@@ -104,45 +105,12 @@ def settings(backbone: Path, data_dir: Path) -> Settings:
     )
 
 
-@dataclass
-class ProgressRecorder:
-    """A progress display that keeps what it shows."""
-
-    work: float = 0.0
-    done: float = 0.0
-    parts: list[str] = field(default_factory=list)
-    steps: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-        assert not [step for step in self.steps if step.startswith("fine-tuning")]  # said before anything is trained
-
-    def begin_all(self, total: float) -> None:
-        self.work = total
-
-    def begin(self, stage: str, total: float) -> None:
-        self.parts.append(stage)
-
-    def step(self, what: str) -> None:
-        self.steps.append(what)
-
-    def advance(self, amount: float) -> None:
-        self.done += amount
-
-
-@pytest.fixture(scope="session")
-def recorder() -> type[ProgressRecorder]:
-    """The class of a progress display that keeps what it shows."""
-    return ProgressRecorder
-
-
 @dataclass(frozen=True)
 class Whole:
     """`reproduce all`, made once for all tests."""
 
     tables: list[Reproduction]
-    display: ProgressRecorder
+    display: Recorded
     directory: Path
 
     def table(self, name: str) -> Reproduction:
@@ -154,5 +122,5 @@ class Whole:
 
 @pytest.fixture(scope="session")
 def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    directory, display = tmp_path_factory.mktemp("made"), ProgressRecorder()
+    directory, display = tmp_path_factory.mktemp("made"), Recorded()
     return Whole(write_reproduction(NAMES, directory, settings, display), display, directory)

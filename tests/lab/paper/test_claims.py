@@ -1,6 +1,7 @@
 """Verdicts on claims; and the head of the page: claims by what became of them, our methods beside the paper's."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from uatlite.metrics.rows import mean_of
 
 LESS = Claim("less", "a/x", "<", "b/x")
 NEAR = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
+GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
 
 
 def summary(verdict: Verdict) -> str:
@@ -69,19 +71,20 @@ def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
     assert summary(verdict) == "Comparisons that the paper claims: 1, of which 1 held."
 
 
-def table(left: Cell, right: Cell) -> tuple[Declaration, Grid]:
-    rows = (Line("a", "A", {}), Line("b", "B", {}))
-    panel = Panel(rows, (Line("x", "X", {}),), {})
-    return Declaration("t", "t", "t", (panel,), claims=(LESS,)), Grid(panel, {("a", "x"): left, ("b", "x"): right})
+def verdict_on(learning: tuple[Learning, ...], *values: tuple[float, ...]) -> Verdict:
+    """On "A is less than B", where these are the values of A and of B over seeds."""
+    panel = Panel((Line("a", "A", {}), Line("b", "B", {})), (Line("x", "X", {}),), {})
+    a, b = (Cell(Measurement(of_seeds), None, 3, learning=learning) for of_seeds in values)
+    grid = Grid(panel, {("a", "x"): a, ("b", "x"): b})
+    (verdict,) = judge(Declaration("t", "t", "t", (panel,), claims=(LESS,)), [grid])
+    return verdict
 
 
 def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> None:
     weak = Learning("dir/tiny", "mnli", 1, 100, accuracy=0.38, chance=0.34)
     good = Learning("dir/tiny", "sst2", 2, 100, accuracy=0.56, chance=0.51)
     assert (weak.learned, good.learned) == (False, True)
-    cell, other = (Cell(Measurement((value,)), None, 3, learning=(good, weak)) for value in (0.1, 0.2))
-    declaration, grid = table(cell, other)
-    (verdict,) = judge(declaration, [grid])
+    verdict = verdict_on((good, weak), (0.1,), (0.2,))
     assert (verdict.outcome, verdict.difference) == (UNLEARNED, None)
     assert verdict.sentence == (
         "A < B, X: not learned: tiny on mnli has an accuracy of 0.380, and one answer for all 0.340."
@@ -92,28 +95,19 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
 
 @pytest.mark.parametrize(("value", "outcome"), [(0.1, HELD), (0.3, REVERSED)])
 def test_a_single_number_of_a_model_decides_nothing_and_one_of_cost_does(value: float, outcome: str) -> None:
-    good = Learning("dir/tiny", "sst2", 1, 100, accuracy=0.9, chance=0.5)
-    outcomes = []
-    for learning in ((good,), ()):
-        cells = (Cell(Measurement((one,)), None, 3, learning=learning) for one in (value, 0.2))
-        declaration, grid = table(*cells)
-        (verdict,) = judge(declaration, [grid])
-        outcomes.append(verdict.outcome)
-    assert outcomes == [SINGLE[outcome], outcome]
-    assert outcomes[0] in UNTOLD
-    two = (Cell(Measurement((one, one)), None, 3, learning=(good,)) for one in (value, 0.2))
-    declaration, grid = table(*two)
-    assert judge(declaration, [grid])[0].outcome == outcome  # two seeds show how a number moves
+    assert verdict_on((GOOD,), (value,), (0.2,)).outcome == SINGLE[outcome]
+    assert SINGLE[outcome] in UNTOLD
+    assert verdict_on((), (value,), (0.2,)).outcome == outcome
+    assert verdict_on((GOOD,), (value,) * 2, (0.2,) * 2).outcome == outcome  # two seeds show how a number moves
 
 
 # ── findings ──
 
-GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
 WEAK = Learning("dir/small", "mnli", 1, 200, accuracy=0.36, chance=0.34)
 ROWS = {"base+ts": 0.30, "uat": 0.20, "analytic+its": 0.10}
 
 
-def cell(level: float, learning: Learning, noise: float = 0.01) -> Cell:
+def cell(level: float, learning: Learning, noise: float) -> Cell:
     values = np.random.default_rng(round(level * 100)).normal(size=200)
     sampled = Sampled([Estimate(mean_of(level + noise * (values - values.mean())))], (ResampledRows((200,), "rows"),))
     return Cell(measured({0: sampled}, Resampling(200, over_seeds=True))[0], None, 3, learning=(learning,))
@@ -125,19 +119,12 @@ def found() -> Findings:
     rows = tuple(
         Line(key, key.title(), {"contender": parse_contender(key)}, ours=key.startswith("analytic")) for key in ROWS
     )
-    columns = tuple(Line(key, f"{key} ECE ↓", {}) for key in ("sst2", "noisy", "mnli"))
-    compared = {"UAT-Lite is lower.": "<", "UAT-Lite is higher.": ">"}
-    claims = tuple(
-        Claim(says, f"uat/{column}", relation, f"base+ts/{column}")
-        for says, relation in compared.items()
-        for column in ("sst2", "noisy", "mnli")
-    )
-    panel = Panel(rows, columns, {})
+    made = {"sst2": (GOOD, 0.01), "noisy": (GOOD, 50.0), "mnli": (WEAK, 0.01)}
+    panel = Panel(rows, tuple(Line(key, f"{key} ECE ↓", {}) for key in made), {})
+    compared = product((("UAT-Lite is lower.", "<"), ("UAT-Lite is higher.", ">")), made)
+    claims = tuple(Claim(says, f"uat/{on}", relation, f"base+ts/{on}") for (says, relation), on in compared)
     declaration = Declaration("t", "T", "where", (panel,), claims=claims)
-    cells = {(row, "sst2"): cell(level, GOOD) for row, level in ROWS.items()}
-    cells |= {(row, "noisy"): cell(level, GOOD, noise=50.0) for row, level in ROWS.items()}
-    cells |= {(row, "mnli"): cell(level, WEAK) for row, level in ROWS.items()}
-    grid = Grid(panel, cells)
+    grid = Grid(panel, {(row, on): cell(level, *how) for row, level in ROWS.items() for on, how in made.items()})
     return findings_of([Reproduction(declaration, (grid,), tuple(judge(declaration, [grid])), ())])
 
 
@@ -152,12 +139,8 @@ def test_every_comparison_of_the_paper_stands_under_one_heading(found: Findings)
 
 def test_our_methods_are_compared_where_the_task_was_learned(found: Findings) -> None:
     outcomes = {(one.column, one.rival): one.outcome for one in found.ours}
-    assert outcomes == {
-        ("sst2 ECE ↓", "Base+Ts"): "better",
-        ("sst2 ECE ↓", "Uat"): "better",
-        ("noisy ECE ↓", "Base+Ts"): "level",
-        ("noisy ECE ↓", "Uat"): "level",
-    }
+    columns = {"sst2 ECE ↓": "better", "noisy ECE ↓": "level"}
+    assert outcomes == {(on, rival): how for on, how in columns.items() for rival in ("Base+Ts", "Uat")}
     assert list(found.of_ours()) == [
         ("Analytic+Its", "Base+Ts", {"better": 1, "level": 1, "worse": 0}),
         ("Analytic+Its", "Uat", {"better": 1, "level": 1, "worse": 0}),

@@ -33,18 +33,6 @@ def trained(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Tra
     return train
 
 
-@pytest.fixture(scope="module")
-def intents(trained: Trained) -> Runs:
-    """All 120 test rows of CLINC150."""
-    return trained("clinc150", limit=120)
-
-
-@pytest.fixture(scope="module")
-def films(trained: Trained, settings: Settings) -> Runs:
-    """A model that has learned the toy SST-2, with 60 calibration and 60 test rows."""
-    return trained("sst2", limit=60, train_limit=120, recipe=replace(settings.recipe, epochs=12))
-
-
 def measured(name: str, task: str, runs: Runs) -> float:
     cell = CellSpec(measure=name, task=task)
     return measure([cell], runs, Resampling(20, over_seeds=True))[cell].mean
@@ -68,18 +56,16 @@ def pairs(scores: np.ndarray, outside: np.ndarray) -> float:
     return float(np.mean([(one > two) + 0.5 * (one == two) for one in scores[outside] for two in scores[~outside]]))
 
 
-def test_finding_texts_out_of_scope_is_what_counting_pairs_says(intents: Runs) -> None:
+def test_finding_texts_out_of_scope_is_what_counting_pairs_says_and_the_scope_takes_part(trained: Trained) -> None:
+    intents = trained("clinc150", limit=120)  # all test rows
     logits, _, gold = read(intents, "clinc150/test")
     confidence = np.exp(logits - logits.max(axis=1, keepdims=True))
     outside = gold == intents.source.dataset("clinc150/test").out_of_scope
     assert 0 < outside.sum() < len(outside)
     expected = pairs(1 - (confidence / confidence.sum(axis=1, keepdims=True)).max(axis=1), outside)
-    assert measured("oos-auroc", "clinc150", intents) == pytest.approx(expected, abs=2e-3)
-
-
-def test_with_scope_the_chance_in_scope_takes_part(intents: Runs) -> None:
     names = ("oos-auroc", "oos-auroc+scope", "scope-auroc", "mixture-aurc+scope", "mixture-aurc")
     found = {name: measured(name, "clinc150", intents) for name in names}
+    assert found["oos-auroc"] == pytest.approx(expected, abs=2e-3)
     assert len({found[name] for name in names[:3]}) == 3
     assert found["scope-auroc"] > 0.65  # a barely trained model, but words that no text in scope has
     assert found["mixture-aurc+scope"] < found["mixture-aurc"]
@@ -93,7 +79,9 @@ def margins(runs: Runs, split: str) -> tuple[np.ndarray, np.ndarray]:
     return abs(logits[:, 0] - logits[:, 1]), names[logits.argmax(axis=1)] != gold
 
 
-def test_coverage_and_risk_are_what_counting_says(films: Runs) -> None:
+def test_coverage_and_risk_are_what_counting_says(trained: Trained, settings: Settings) -> None:
+    recipe = replace(settings.recipe, epochs=12)  # with which it learns the toy task
+    films = trained("sst2", limit=60, train_limit=120, recipe=recipe)
     threshold = rule_of(*margins(films, "calibration"), 0.3).threshold
     margin, wrong = margins(films, "test")
     answered = [i for i, value in enumerate(margin) if value > threshold]
@@ -101,9 +89,7 @@ def test_coverage_and_risk_are_what_counting_says(films: Runs) -> None:
     assert measured("promised-coverage@0.3", "sst2", films) == pytest.approx(len(answered) / len(margin))
     risk = sum(wrong[i] for i in answered) / len(answered)
     assert measured("promised-risk@0.3", "sst2", films) == pytest.approx(risk)
-
-
-def test_what_cannot_be_promised_answers_nothing_and_has_no_risk(films: Runs) -> None:
+    # what cannot be promised answers nothing and has no risk
     assert not rule_of(*margins(films, "calibration"), 0.05).promised  # 54 rows: no error among them is too few
     assert measured("promised-coverage@0.05", "sst2", films) == 0
     assert math.isnan(measured("promised-risk@0.05", "sst2", films))

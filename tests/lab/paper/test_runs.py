@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reference import Recorded
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import cells as module
 from uatlite.lab.paper.source import ReproductionSettings as Settings
@@ -19,17 +20,17 @@ TABLE = ["main"]
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_an_unlearned_task_costs_the_plain_model_alone(
-    learned: bool, settings: Settings, tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
+    learned: bool, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MARGIN", -1.0 if learned else 2.0)
-    display = recorder()
+    display = Recorded()
     chosen = replace(settings, learned_only=True)
     (table,) = write_reproduction(TABLE, tmp_path, chosen, display)
     trained = {path.name.split("-")[1] for path in (tmp_path / "models").iterdir()}
     assert trained == ({"base", "ensemble", "sngp", "vi"} if learned else {"base"})
     plain = len(list((tmp_path / "models").glob("sst2-base-*")))
     assert plain == (5 if learned else 1)  # members of an ensemble are not trained for a task that is not learned
-    assert display.done == pytest.approx(display.work)
+    assert display.work == pytest.approx(display.total)
     general = table.grids[0]
     assert general.cells["base+ts", "sst2"].measurement is not None
     uat = general.cells["uat", "sst2"]
@@ -44,9 +45,9 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
     assert {verdict.outcome for verdict in table.verdicts} == {"not learned"}
 
 
-def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_path: Path, recorder: Any) -> None:
+def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_path: Path) -> None:
     chosen = replace(settings, tasks=("sst2",))
-    (table,) = write_reproduction(["gates"], tmp_path, chosen, recorder())
+    (table,) = write_reproduction(["gates"], tmp_path, chosen, Recorded())
     assert {path.name.split("-")[0] for path in (tmp_path / "models").iterdir()} == {"sst2"}
     (reason,) = {reason for reason in table.reasons if reason.startswith("models of mnli")}
     assert reason == "models of mnli are left out: only those of sst2 are asked for (--tasks)"
@@ -55,8 +56,8 @@ def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_
     assert {key.split("-")[0] for key, cell in cells.items() if cell.measurement is not None} == {"sst2"}
 
 
-def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, recorder: Any) -> None:
-    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), recorder())
+def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path) -> None:
+    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), Recorded())
     squad, mnli = table.grids
     assert (squad.filled, mnli.filled) == (0, len(mnli.cells))
     with (tmp_path / "figures" / "penalty-forms.csv").open(encoding="utf-8") as file:
@@ -68,9 +69,9 @@ def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, re
 
 
 def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(
-    settings: Settings, tmp_path: Path, recorder: Any
+    settings: Settings, tmp_path: Path
 ) -> None:
-    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), recorder())
+    (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), Recorded())
     assert [grid.blank for grid in table.grids] == [False, True]
     for name in (PAGE, "tables/penalty-forms.md"):
         text = (tmp_path / name).read_text(encoding="utf-8")
@@ -87,12 +88,12 @@ def test_an_unknown_task_is_refused(settings: Settings) -> None:
 
 
 def test_tables_made_on_workers_are_those_made_here(
-    settings: Settings, whole: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed, so reproducing on a cluster is NOT tested")
     from uatlite.scoring.on_ray import Cluster, connected
 
-    display, computed, trained = recorder(), [], []
+    display, computed, trained = Recorded(), [], []
 
     class Counted(Cluster):
         def run(self, tasks: Any, advance: Any) -> None:
@@ -108,7 +109,7 @@ def test_tables_made_on_workers_are_those_made_here(
         write_reproduction(names, tmp_path, settings, display, cluster)
     assert "sst2" in {path.parent.name.split("-")[0] for path in trained}
     assert sum(computed) > 0
-    assert display.done == pytest.approx(display.work)
+    assert display.work == pytest.approx(display.total)
     for name in names:
         ours, theirs = (
             json.loads((directory / "tables" / f"{name}.json").read_text(encoding="utf-8"))

@@ -28,40 +28,27 @@ from uatlite.lab.report.tables import records_csv
 from uatlite.metrics.intervals import Interval
 
 
-def printed(results: Results, width: int) -> str:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(rendered_results(results))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_a_terminal_of_eighty_columns_shows_names_means_spreads_and_intervals(results: Results) -> None:
-    text = printed(results, 80)
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
-    assert "sst2/test · 436 rows" in text
-    rows = text.splitlines()
-    place = next(number for number, line in enumerate(rows) if line.startswith("uat:gate=k+"))
-    assert rows[place].split()[1:] != []
+def test_a_terminal_of_eighty_columns_shows_the_scores_and_ends_in_the_verdict(results: Results) -> None:
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(rendered_results(results))
+    rows = captured.get().splitlines()
+    text = " ".join(captured.get().split())
+    assert max(len(row.rstrip()) for row in rows) <= 80
+    place = next(number for number, row in enumerate(rows) if row.startswith("uat:gate=k+"))
     assert "0.250 ±.010*" in rows[place]  # NLL is the one that is marked
     assert rows[place].count("*") == 1
     assert "0.200–0.300" in rows[place + 1]
+    assert "sst2/test · 436 rows" in text
     assert "12 texts were cut to fit the model, 3,400 tokens in all" in text
     assert "3 rows have no label that the model knows" in text
     assert "columns reordered" in text
     assert "−0.030 to 0.070" in text  # an interval below 0 keeps apart from its dash
-
-
-def test_a_terminal_ends_in_the_verdict(results: Results) -> None:
-    text = printed(results, 80)
-    costs = [line.split() for line in text.splitlines() if line.startswith("up to")]
-    assert costs == [
-        ["up", "to", "1", "pass", "base", "–", "–"],
-        ["up", "to", "2", "passes", "base", "–", "–"],
-        ["up", "to", "5", "passes", "base", "–", "–"],
-        ["up", "to", "10", "passes", "uat:gate=k+ts", "–", "base"],
-    ]
-    last = " ".join(text.split())
-    assert last.endswith(
+    costs = [row.split()[2:] for row in rows if row.startswith("up to")]
+    assert costs[0] == ["1", "pass", "base", "–", "–"]
+    assert costs[1:3] == [["2", "passes", "base", "–", "–"], ["5", "passes", "base", "–", "–"]]
+    assert costs[3:] == [["10", "passes", "uat:gate=k+ts", "–", "base"]]
+    assert text.endswith(
         "Use, by NLL on sst2/test, base for up to 1 pass a text; uat:gate=k+ts for up to 10 passes (−0.2500, −0.3000 "
         "to −0.2000, against base). Under shift, on imdb/test, uat:gate=k+ts beats base."
     )
@@ -71,7 +58,7 @@ def test_markdown_has_every_metric_and_marks_the_best(results: Results) -> None:
     page = markdown(results)
     assert "| method | Accuracy ↑ | ECE ↓ | NLL ↓ | Brier ↓ | AURC ↓ | Cov@0.9 | Acc@0.9 |" in page
     assert "| **0.250** ± 0.010 (0.200–0.300) |" in page
-    assert "| – (–) |" in page
+    assert "| – (–) |" in page  # an undefined score
     assert "sst2/test → imdb/test: calibration under shift" in page
     assert "| up to 10 passes | uat:gate=k+ts | – | base |" in page
     assert "| uat:gate=k+ts | **−0.2500 better** (−0.3000 to −0.2000) |  |" in page
@@ -102,6 +89,7 @@ def test_files_are_written_and_read_back(results: Results, tmp_path: Path) -> No
 
 
 def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results: Results) -> None:
+    assert [len(table.columns) for table in tables_of(results, ["nll"])] == [1, 1, 2]
     text = legend(results, tables_of(results))
     assert "± standard deviation over 3 seeds" in text
     assert "* beats every other method of its column" in text
@@ -111,47 +99,24 @@ def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results
     assert "* beats" in legend(marked, tables_of(marked, ["ece"]))  # also where it stands under shift alone
 
 
-def test_headings_point_towards_better() -> None:
-    found = {name: heading(name) for name in ("nll", "accuracy", "risk@0.8", "count@0.9", "fpr95", "auroc", "mce")}
-    assert found == {
-        "nll": "NLL ↓",
-        "accuracy": "Accuracy ↑",
-        "risk@0.8": "Risk@0.8 ↓",
-        "count@0.9": "N@0.9",
-        "fpr95": "FPR95 ↓",
-        "auroc": "AUROC ↑",
-        "mce": "MCE ↓",
-    }
-
-
-def test_a_score_has_the_decimals_of_its_metric() -> None:
+def test_headings_point_towards_better_and_a_score_has_the_decimals_of_its_metric() -> None:
+    names = ("nll", "accuracy", "risk@0.8", "count@0.9", "fpr95", "auroc", "mce")
+    headings = ["NLL ↓", "Accuracy ↑", "Risk@0.8 ↓", "N@0.9", "FPR95 ↓", "AUROC ↑", "MCE ↓"]
+    assert list(map(heading, names)) == headings
     assert score_entry(made_score((-0.0001,), -0.0002, 0.0001), "delta_ece").text == "0.000"
     assert score_entry(made_score((-0.5,), -0.6, -0.4), "delta_ece").text == "−0.500"
     assert score_entry(made_score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
 
 
-def test_tables_can_be_narrowed(results: Results) -> None:
-    assert [len(table.columns) for table in tables_of(results, ["nll"])] == [1, 1, 2]
-
-
-@pytest.fixture
-def level(results: Results) -> Results:
-    """The same results where no difference is beyond chance."""
+def test_where_all_are_level_the_cheap_one_is_used(results: Results) -> None:
     apart = Interval(-0.01, -0.02, 0.01)
-    sets = []
-    for scored in results.sets:
-        scores = {
-            name: {
-                metric: replace(score, differences=dict.fromkeys(score.differences, apart))
-                for metric, score in of.items()
-            }
-            for name, of in scored.scores.items()
+    scores = {
+        name: {
+            metric: replace(score, differences=dict.fromkeys(score.differences, apart)) for metric, score in of.items()
         }
-        sets.append(replace(scored, scores=scores))
-    return replace(results, sets=tuple(sets))
-
-
-def test_where_all_are_level_the_cheap_one_is_used(level: Results) -> None:
+        for name, of in results.sets[0].scores.items()
+    }
+    level = replace(results, sets=tuple(replace(scored, scores=scores) for scored in results.sets))
     verdict = verdict_in_words(level)
     assert " ".join(verdict.sentences) == (
         "Use base: by NLL on sst2/test no method here beats it, and none that is level with it is cheaper. "
@@ -159,21 +124,16 @@ def test_where_all_are_level_the_cheap_one_is_used(level: Results) -> None:
     )
     assert list(verdict.costs.lines())[-1] == ["up to 10 passes", "base", "uat:gate=k+ts", "–"]
     assert not any(entry.tone for row in verdict.differences.rows for entry in row.entries)
-
-
-def test_what_was_left_out_is_named(results: Results) -> None:
-    last = verdict_in_words(replace(results, suggested=("base+ts",))).sentences[-1]
-    assert last == "Not compared: base+ts, a method with its own calibrator; add to --methods."
-
-
-def test_in_brief_the_columns_are_those_to_use(level: Results) -> None:
-    brief, every = verdict_in_words(level, brief=True).differences, verdict_in_words(level).differences
+    # in brief the columns are those to use
+    brief, every = verdict_in_words(level, brief=True).differences, verdict.differences
     assert [column.heading for column in brief.columns] == ["base"]
     assert [column.heading for column in every.columns] == ["base", "uat:gate=k+ts"]
     assert [row.entries[:1] for row in every.rows] == [row.entries for row in brief.rows]
     assert brief.rows[1].entries[0].text == "−0.0100 level"
 
 
-def test_one_contender_has_no_verdict(results: Results) -> None:
+def test_what_was_left_out_is_named_and_one_contender_has_no_verdict(results: Results) -> None:
+    last = verdict_in_words(replace(results, suggested=("base+ts",))).sentences[-1]
+    assert last == "Not compared: base+ts, a method with its own calibrator; add to --methods."
     alone = replace(results, contenders=("base",), methods={"base": results.methods["base"]})
     assert verdict_in_words(alone) is None

@@ -49,6 +49,9 @@ def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Pat
         write(scored, hour, 150)
     write(scored, 4, 120, moved=2.5, label="b")
     state = watch.look(str(scored))
+    lines = timeline_figure(watch, state).csv.splitlines()
+    assert lines[0].startswith("hour,rows,log10_evidence,answered,answered_low,answered_high,out_of_scope")
+    assert len(lines) == 1 + 5
     assert abs(state.alarm.change - 600) < 60
     assert state.alarm.raised == "2026-11-17T04"
     written = write_watch(watch, state, str(scored), tmp_path / "page" / "watch.html", classifier="my-classifier")
@@ -81,6 +84,7 @@ def test_without_a_change_it_is_short(watch: Watch, tmp_path: Path) -> None:
     none = Watch(watch.calibration, tmp_path / "none.json", time="at")
     nothing = write_watch(none, none.look(str(tmp_path / "empty")), str(tmp_path / "empty"), tmp_path / "none.html")
     assert "0 rows watched" in nothing.read_text(encoding="utf-8")
+    assert [moment_of(hour).hour for hour in ("2026-11-17", "2026-11-17T05")] == [0, 5]
 
 
 def test_the_files_of_the_change_may_be_gone(watch: Watch, tmp_path: Path) -> None:
@@ -90,15 +94,3 @@ def test_the_files_of_the_change_may_be_gone(watch: Watch, tmp_path: Path) -> No
     (scored / "01.jsonl").unlink()
     html = write_watch(watch, state, str(scored), tmp_path / "watch.html").read_text(encoding="utf-8")
     assert "The files of these rows are gone" in html
-
-
-def test_the_time_line_has_its_numbers_beside_it(watch: Watch, tmp_path: Path) -> None:
-    for hour in range(3):
-        write(tmp_path / "scored", hour, 100)
-    state = watch.look(str(tmp_path / "scored"))
-    figure = timeline_figure(watch, state)
-    lines = figure.csv.splitlines()
-    assert lines[0].startswith("hour,rows,log10_evidence,answered,answered_low,answered_high,out_of_scope")
-    assert len(lines) == 4
-    assert moment_of("2026-11-17").hour == 0
-    assert moment_of("2026-11-17T05").hour == 5
