@@ -20,7 +20,7 @@ import torch
 
 from harness import head, line, parser_of, ratios, seconds
 from uatlite.classifier.runtime import run_tokens
-from uatlite.lab.train.fine_tune import train_method
+from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.methods import parse_training
 from uatlite.lab.train.recipe import DEMO, TrainingJob
 from uatlite.methods.method import Method
@@ -63,7 +63,7 @@ def train_all(directory: Path, train: Dataset, seed: int) -> dict[str, float]:
         say(f"seed {seed}: training {spelling}")
         bases = [directory / "base"] if name in SHARED else []
         taken = seconds(
-            lambda: train_method(parse_training(spelling), job, directory / name, bases=bases, resume=True),  # noqa: B023
+            lambda: fine_tune(job, directory / name, parse_training(spelling), bases=bases, resume=True),  # noqa: B023
             time.process_time,
         )
         spent[name] = taken + (spent["base"] if bases else 0.0)  # what training all of it costs, whoever did it

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.lab.train.fine_tune import train_method
+from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import Recipe
 from uatlite.lab.train.recipe import TrainingJob as Job
@@ -43,7 +43,7 @@ def trained(tiny: Models, tokenizer: BertTokenizer, tmp_path_factory: pytest.Tem
     @cache
     def train(key: str, choices: bool = False) -> Path:
         directory = tmp_path_factory.mktemp(key)
-        train_method(METHOD_TRAININGS[key], Job(backbone, rows(choices=choices), recipe=QUICK), directory)
+        fine_tune(Job(backbone, rows(choices=choices), recipe=QUICK), directory, METHOD_TRAININGS[key])
         return directory
 
     return train

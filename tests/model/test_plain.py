@@ -8,7 +8,7 @@ import copy
 import pytest
 import torch
 
-from uatlite.model.intervention import watch
+from uatlite.model.intervention import Intervention, intervene
 from uatlite.model.plain import _watched, plain
 from uatlite.model.view import view_of
 
@@ -36,10 +36,11 @@ def test_options_of_multiple_choice(tiny, texts, name):
 @pytest.mark.parametrize("name", NARROW)
 def test_the_last_layer_sees_one_token_and_the_head_reads_the_same(shared, texts, name):
     model, inputs = shared(name), texts((9, 5), tokens=11)
-    with plain(model, inputs) as classifier, watch() as narrow:
+    narrow, whole = Intervention(view_of(model).layers - 1), Intervention()
+    with plain(model, inputs) as classifier, intervene(narrow):
         assert classifier is view_of(model).model
         classifier(**inputs)
-    with torch.no_grad(), watch() as whole:
+    with torch.no_grad(), intervene(whole):
         _watched(model)(**inputs)
     assert narrow.states.shape[1] == 1
     torch.testing.assert_close(narrow.states, whole.states[:, :1], rtol=0, atol=1e-5)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency
 from uatlite.text import tasks
-from uatlite.text.schema import catalogue
+from uatlite.text.schema import Layout, catalogue
 from uatlite.text.tasks import MOST_LABELS, load, nearest_subset, sample, take_share, task_from_file
 from uatlite.values import Choices, Example
 
@@ -333,7 +333,7 @@ def reviews(folder, labels, header="body,stars"):
 )
 def test_labels_of_a_user_s_file(tmp_path, column, given, labels, gold):
     path = reviews(tmp_path, column)
-    task = task_from_file(path, text="body", label="stars", labels=given)
+    task = task_from_file(path, Layout("body", label="stars"), given)
     assert (task.name, task.labels, task.form) == ("reviews", labels, "text")
     data, calibration, test = (load(task, split) for split in ("all", "calibration", "test"))
     assert (data.gold, data.source) == (gold, str(path))
@@ -344,13 +344,13 @@ def test_labels_of_a_user_s_file(tmp_path, column, given, labels, gold):
 def test_pairs_choices_and_groups(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"a": "p", "b": "h", "y": true, "g": 1}\n{"a": "q", "b": "i", "y": false, "g": 1}\n')
-    task = task_from_file(path, text="a", text_pair="b", label="y", group="g")
+    task = task_from_file(path, Layout("a", "b", label="y", group="g"))
     assert (task.form, task.labels) == ("pair", ("false", "true"))
     assert len(load(task, "test")) == 2  # one group: it cannot be cut
     with pytest.raises(DataError, match=r"pairs/calibration: none of the 2 rows .* falls into this split"):
         load(task, "calibration")
     path.write_text('{"q": "?", "o": ["x", "y"], "y": 0}\n{"q": "!", "o": ["x", "y"], "y": 1}\n')
-    assert task_from_file(path, text="q", options="o", label="y").kind == "choice"
+    assert task_from_file(path, Layout("q", options="o", label="y")).kind == "choice"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_pairs_choices_and_groups(tmp_path):
 def test_what_is_not_there_is_an_error_at_once(tmp_path, file, layout, problem):
     reviews(tmp_path, [1, 2])
     with pytest.raises(DataError, match=problem):
-        task_from_file(tmp_path / file, **layout)
+        task_from_file(tmp_path / file, Layout(**layout))
 
 
 @pytest.mark.parametrize(
@@ -379,4 +379,4 @@ def test_what_is_not_there_is_an_error_at_once(tmp_path, file, layout, problem):
 )
 def test_what_cannot_be_a_label_column(tmp_path, labels, problem):
     with pytest.raises(DataError, match=problem):
-        task_from_file(reviews(tmp_path, labels), text="body", label="stars")
+        task_from_file(reviews(tmp_path, labels), Layout("body", label="stars"))

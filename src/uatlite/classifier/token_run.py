@@ -181,10 +181,8 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
 
     def choose(number: int, logits: Floats) -> Sequence[int]:
         window = located.windows[number]
-        shown, text = slice(window.start, window.stop), located.texts[window.text]
-        words = None if text.words is None else text.words[shown]
-        part = replace(text, places=text.places[shown], continues=text.continues[shown], words=words)
-        entities = decode(part, logits[None], scheme, strategy).entities
+        shown = located.texts[window.text].shown(window.start, window.stop)
+        entities = decode(shown, logits[None], scheme, strategy).entities
         if shared[window.text]:
             return [token for entity in entities for token in entity.tokens]
         return [entity.token for entity in entities]

@@ -78,7 +78,7 @@ def train(
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.train.dataset import training_data
-        from uatlite.lab.train.fine_tune import steps, train_method
+        from uatlite.lab.train.fine_tune import fine_tune, steps
         from uatlite.lab.train.methods import parse_training
         from uatlite.lab.train.recipe import TrainingJob
 
@@ -100,5 +100,5 @@ def train(
     with StageBar(console) as bar:
         bases = base or []
         bar.begin(f"training {training.name}", steps(training, job, len(bases)))
-        record = train_method(training, job, output, bases=bases, resume=resume, advance=bar.advance)
+        record = fine_tune(job, output, training, bases=bases, resume=resume, advance=bar.advance)
     console.print(f"Wrote {output}: {record.describe()}", *rows.write(output), sep="\n")

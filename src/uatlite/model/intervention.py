@@ -94,17 +94,22 @@ class AttentionInput:
 class Intervention:
     """What a view does differently from the plain model during one forward call: nothing, unless a class says so.
 
-    `narrow_layer` continues with the first token of each row alone.
+    `narrow_layer` continues with the first token of each row alone. It also sees what the encoder says.
     """
 
     def __init__(self, narrow_layer: int | None = None) -> None:
         self.layer = EMBEDDINGS
         """the layer that runs"""
+        self.last_input: Tensor | None = None
+        """its input (rows, tokens, units), after a forward that of the last layer"""
+        self.states: Tensor | None = None
+        """the encoder's output (rows, tokens, units)"""
         self._narrow_layer = narrow_layer
 
     def enter_layer(self, hidden: Tensor) -> None:
         """A layer starts; `hidden` (rows, tokens, width) is its input."""
         self.layer += 1
+        self.last_input = hidden
 
     def narrows(self) -> bool:
         """Whether the running layer is the last and continues with the first token alone."""
@@ -197,37 +202,8 @@ def output_hook(change: Callable[[Intervention, Tensor], Tensor]) -> Callable[[n
     return hook
 
 
-@dataclass(eq=False)
-class Seen:
-    """What one forward leaves: the encoder's output and the last layer's input, (rows, tokens, units) each."""
-
-    states: Tensor | None = None
-    last_input: Tensor | None = None
-
-
-_SEEN: ContextVar[Seen | None] = ContextVar("uatlite_seen", default=None)
-
-
-@contextmanager
-def watch() -> Iterator[Seen]:
-    """What the last forward leaves that this thread runs inside the block."""
-    seen = Seen()
-    token = _SEEN.set(seen)
-    try:
-        yield seen
-    finally:
-        _SEEN.reset(token)
-
-
-def see_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A forward pre-hook of the last layer."""
-    seen = _SEEN.get()
-    if seen is not None:
-        seen.last_input = args[0] if args else kwargs["hidden_states"]
-
-
 def see_states(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     """A forward hook of the encoder."""
-    seen = _SEEN.get()
-    if seen is not None:
-        seen.states = getattr(output, "last_hidden_state", None)
+    running = current()
+    if running is not None:
+        running.states = getattr(output, "last_hidden_state", None)

@@ -9,8 +9,8 @@ scope and shift read.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.architectures import ARCHITECTURES, answering, architecture_of, head_of, unwrap
-from uatlite.model.intervention import Intervention, Seen, intervene, see_input, see_states, watch
-from uatlite.model.view import WATCHED, View, is_known, layers_of, view_of
+from uatlite.model.intervention import Intervention, current, enter_layer, intervene, see_states
+from uatlite.model.view import WATCHED, View, is_known, layers_of, own_hooks, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
-_Tell = Callable[[nn.Module, tuple[Any, ...], Any], None]
 
 OPSET = 18
 QUANTISED = ("MatMul", "Gather")
@@ -97,12 +96,15 @@ def forward_and_read(
         logits: Tensor = classifier(**inputs, **options).logits
         return logits, None
     watched = classifier if WATCHED in classifier.__dict__ else _watched(classifier)
-    with watch() as seen:
+    seen = current() or Intervention()
+    with intervene(seen):
         logits = watched(**inputs, **options).logits
-    return logits, representation(classifier, seen, inputs)
+    read = representation(classifier, seen, inputs)
+    seen.states = seen.last_input = None  # they are as large as a layer's activations
+    return logits, read
 
 
-def representation(model: PreTrainedModel, seen: Seen, inputs: Mapping[str, Tensor]) -> Tensor | None:
+def representation(model: PreTrainedModel, seen: Intervention, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """What the last layer gives for the token that the head reads, and the mean of what it receives: (batch, units).
 
     The head reads the first token, or a decoder's last one. The mean is over all real tokens and stands behind it in
@@ -133,52 +135,28 @@ def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
 
 
 def _watched(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy that shares the model's modules, and tells `watch` what passes through the encoder and its last layer.
+    """A copy that shares the model's modules, and tells what passes through the encoder and its last layer.
 
     It is for a model that runs as the user made it, where a hook would change the model while it runs.
     """
+    other = copy.copy(model)
     row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
     if row is not None:
         *_, (path, _) = layers_of(model, row)
-        model = _with_shell(model, path.split("."), before=see_input)
-    return _with_shell(model, [model.base_model_prefix], after=see_states)
-
-
-def _with_shell(model: PreTrainedModel, path: list[str], **tell: _Tell) -> PreTrainedModel:
-    """A copy with a `_Shell` around the submodule at the path; every other submodule is shared."""
-    other = copy.copy(model)
-    module: nn.Module = other
-    *outer, last = path
-    for name in outer:
-        inner = copy.copy(module.get_submodule(name))
-        module._modules = {**module._modules, name: inner}
-        module = inner
-    module._modules = {**module._modules, last: _Shell(module.get_submodule(last), **tell)}
+        _copied(other, path.split(".")).register_forward_pre_hook(enter_layer, with_kwargs=True)
+    _copied(other, [model.base_model_prefix]).register_forward_hook(see_states)
     return other
 
 
-class _Shell(nn.Module):
-    """A module that tells what passes through another one; in all else it is that one."""
-
-    def __init__(self, inner: nn.Module, *, before: _Tell | None = None, after: _Tell | None = None) -> None:
-        super().__init__()
-        self.inner = inner
-        self.training = inner.training
-        self._before, self._after = before, after
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("inner"), name)
-
-    def forward(self, *args: Any, **inputs: Any) -> Any:
-        if self._before is not None:
-            self._before(self, args, inputs)
-        output = self.inner(*args, **inputs)
-        if self._after is not None:
-            self._after(self, args, output)
-        return output
+def _copied(model: nn.Module, path: list[str]) -> nn.Module:
+    """Put copies in the place of the submodules along a path; the last of them, whose hooks are its alone."""
+    module = model
+    for name in path:
+        copied = copy.copy(module.get_submodule(name))
+        module._modules = {**module._modules, name: copied}
+        module = copied
+    own_hooks(module)
+    return module
 
 
 class _PlainGraph(nn.Module):
@@ -196,7 +174,7 @@ class _PlainGraph(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (batch, [tokens,] classes) and representations (batch, [tokens,] units)."""
-        with nullcontext() if self._narrow_layer is None else intervene(Intervention(self._narrow_layer)):
+        with intervene(Intervention(self._narrow_layer)):
             given = dict(zip(self._names, inputs, strict=True))
             logits, read = forward_and_read(self.model, given, return_dict=True)
         if read is None:

@@ -15,15 +15,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from uatlite.errors import ConfigurationError, InputError, MissingDependency, ModelError
+from uatlite.errors import ConfigurationError, MissingDependency, ModelError
 from uatlite.model.architectures import longest_input
-from uatlite.values import Choices, Integers, Text, Words, strings
+from uatlite.values import Choices, Integers, Text, strings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ TOKENIZING = threading.Lock()
 
 Features = Mapping[str, list[int]]
 """A tokenizer's output for one sequence: input_ids, attention_mask and, for some, token_type_ids."""
-Pair = tuple[str, str | None]
+Joined = str | tuple[str, str]
 """What is encoded together: a text alone, or two."""
 
 
@@ -178,51 +178,34 @@ def most_tokens(positions: int | None, tokenizer: Tokenizer, limit: int | None =
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int | None) -> Tokens:
     """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first. None cuts nothing."""
-    if isinstance(texts, str):
-        raise InputError("texts is one string; give a list of texts, even of one.")
-    pairs = [sequences(text, i) for i, text in enumerate(texts)]
-    flat = [pair for row in pairs for pair in row]
+    of_texts = [sequences(text) for text in texts]
+    flat = [sequence for of_text in of_texts for sequence in of_text]
     uncut = _encode(tokenizer, flat, None)
-    lengths = [len(features["input_ids"]) for features in uncut]
-    too_long = [i for i, length in enumerate(lengths) if max_length is not None and length > max_length]
-    cut = dict(zip(too_long, _encode(tokenizer, [flat[i] for i in too_long], max_length), strict=True))
-    fitting = iter([cut.get(i, features) for i, features in enumerate(uncut)])
-    rows = tuple(tuple(next(fitting) for _ in row) for row in pairs)
-    owner = [i for i, row in enumerate(pairs) for _ in row]
-    lost = [0] * len(pairs)
-    for i in too_long:
-        lost[owner[i]] += len(uncut[i]["input_ids"]) - len(cut[i]["input_ids"])
-    return Tokens(tokenizer, rows, tuple(lost))
+    kept, lost = list(uncut), [0] * len(uncut)
+    if max_length is not None:
+        too_long = [i for i, features in enumerate(uncut) if len(features["input_ids"]) > max_length]
+        for i, features in zip(too_long, _encode(tokenizer, [flat[i] for i in too_long], max_length), strict=True):
+            kept[i], lost[i] = features, len(uncut[i]["input_ids"]) - len(features["input_ids"])
+    ends = accumulate(map(len, of_texts), initial=0)
+    rows = [slice(start, stop) for start, stop in pairwise(ends)]
+    return Tokens(tokenizer, tuple(tuple(kept[row]) for row in rows), tuple(sum(lost[row]) for row in rows))
 
 
-def sequences(text: Text, i: int = 0) -> list[Pair]:
+def sequences(text: Text) -> list[Joined]:
     """The sequences of a text: the text, the pair, or the question with each option."""
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
-    if isinstance(text, str | Words):
-        return [(strings(text)[0], None)]
-    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(string, str) for string in text):
-        return [(text[0], text[1])]
-    raise InputError(
-        f"texts[{i}] is {text!r:.80}; allowed are a string, a pair of strings, or Choices(question, options)."
+    return [text if isinstance(text, tuple) else strings(text)[0]]
+
+
+def _encode(tokenizer: Tokenizer, joined: Sequence[Joined], max_length: int | None) -> list[Features]:
+    """Token features of each sequence, in order."""
+    if not joined:
+        return []
+    features: Mapping[str, list[list[int]]] = tokenizer(
+        joined, truncation=max_length is not None, max_length=max_length, verbose=False
     )
-
-
-def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int | None) -> list[Features]:
-    """Token features of each sequence, in order; single texts and pairs may be mixed."""
-    encoded: list[Features] = [{} for _ in pairs]
-    for is_pair in (False, True):
-        indices = [i for i, (_, second) in enumerate(pairs) if (second is not None) == is_pair]
-        if not indices:
-            continue
-        first = [pairs[i][0] for i in indices]
-        second = [pairs[i][1] or "" for i in indices] if is_pair else None
-        features: Mapping[str, list[list[int]]] = tokenizer(
-            first, second, truncation=max_length is not None, max_length=max_length, verbose=False
-        )
-        for index, i in enumerate(indices):
-            encoded[i] = {name: values[index] for name, values in features.items()}
-    return encoded
+    return [dict(zip(features, values, strict=True)) for values in zip(*features.values(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -291,18 +274,16 @@ class FastTokenizer:
 
     def __call__(
         self,
-        first: Sequence[str],
-        second: Sequence[str] | None = None,
+        joined: Sequence[Joined],
         *,
         truncation: bool = False,
         max_length: int | None = None,
         verbose: bool = True,
     ) -> dict[str, list[list[int]]]:
-        """The features of several texts, or pairs."""
+        """The features of several texts and pairs."""
         if truncation:
             self._inner.enable_truncation(max_length or 0, strategy="longest_first", direction=self.truncation_side)
         else:
             self._inner.no_truncation()
-        pairs = list(first) if second is None else list(zip(first, second, strict=True))
-        encodings = self._inner.encode_batch_fast(pairs)
+        encodings = self._inner.encode_batch_fast(list(joined))
         return {name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.model_input_names}

@@ -30,20 +30,17 @@ from uatlite.model.intervention import (
     enter_layer,
     narrow,
     output_hook,
-    see_input,
     see_states,
 )
 
 ATTENTION_KEY = "uatlite"
 WATCHED = "_uatlite_watched"
-"""The attribute of a model whose hooks tell `watch` what its encoder says."""
+"""The attribute of a model whose hooks tell the intervention what its encoder says."""
 _COMPONENTS = {
     "embedding": EMBEDDING, "position": ATTENTION, "output": ATTENTION, "feed_forward": FEED_FORWARD,
     "convolution": FEED_FORWARD, "head": CLASSIFIER,
 }  # fmt: skip
 _KNOWN = ("torch", "transformers", "uatlite")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOK_OPTIONS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,6 @@ def _build(model: PreTrainedModel) -> View:
         layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
         if architecture.narrow is not None:
             layer.get_submodule(architecture.narrow).register_forward_pre_hook(narrow)
-    layers[-1][1].register_forward_pre_hook(see_input, with_kwargs=True)
     encoder = shadow._modules.get(shadow.base_model_prefix)
     if encoder is not None:
         encoder.register_forward_hook(see_states)
@@ -169,15 +165,20 @@ def _shadow(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
         )
     for wrapper in ("forward", "_original_forward"):  # mixed-precision wrappers, bound to the original
         twin.__dict__.pop(wrapper, None)
-    for name in (*_HOOKS, *_HOOK_OPTIONS):
-        if name in twin.__dict__:
-            twin.__dict__[name] = copy.copy(twin.__dict__[name])
+    own_hooks(twin)
     twin.__dict__["_compiled_call_impl"] = None
     twin.__dict__["training"] = False
     twin.__dict__["_modules"] = {
         name: child if child is None else _shadow(child, memo) for name, child in module._modules.items()
     }
     return twin
+
+
+def own_hooks(module: nn.Module) -> None:
+    """Give a copy of a module hooks of its own."""
+    for name, value in module.__dict__.items():
+        if "_hooks" in name:
+            module.__dict__[name] = copy.copy(value)
 
 
 def _configure(shadow: nn.Module) -> None:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.model.tokens import FIELDS, TOKENIZING, Features, Pair, Tokens, sequences, tokenize
+from uatlite.errors import ConfigurationError, ModelError
+from uatlite.model.tokens import FIELDS, TOKENIZING, Features, Joined, Tokens, sequences, tokenize
 from uatlite.values import Integers, Text, Words
 
 if TYPE_CHECKING:
@@ -106,42 +106,34 @@ def _windows(
 ) -> list[tuple[Features, ...]]:
     """The windows of a text, each with a sequence for every option; none if a pair leaves no room for them."""
     pairs = zip(sequences(text), row, strict=True)
-    options = [_sequence_windows(tokenizer, pair, features, max_length) for pair, features in pairs]
+    options = [_sequence_windows(tokenizer, joined, features, max_length) for joined, features in pairs]
     if not all(options):
         return []
     most = max(len(windows) for windows in options)
     return [tuple(windows[min(i, len(windows) - 1)] for windows in options) for i in range(most)]
 
 
-def _sequence_windows(tokenizer: Tokenizer, pair: Pair, features: Features, max_length: int) -> list[Features]:
+def _sequence_windows(tokenizer: Tokenizer, joined: Joined, features: Features, max_length: int) -> list[Features]:
     """The windows of a sequence; where the tokenizer truncates on the left, the last one of the text comes first."""
-    first, second = (_encode(tokenizer, part or "", special=False).ids for part in pair)
-    room = max_length - tokenizer.num_special_tokens_to_add(pair=pair[1] is not None) - min(len(first), len(second))
+    texts = _encode(tokenizer, *([joined] if isinstance(joined, str) else joined)).sequence_ids
+    longer = int(texts.count(1) > texts.count(0))
+    size, start = texts.count(longer), texts.index(longer)
+    room = max_length - (len(texts) - size)
     if room < LEAST_ROOM * max_length:
         return []
-    part = _place_of(first, features, 1) if len(first) >= len(second) else _place_of(second, features, -1)
-    size = part.stop - part.start
     ranges = window_ranges(size, room)
     if tokenizer.truncation_side == "left":
         ranges = [(size - stop, size - start) for start, stop in ranges]
-    return [_shown(features, part, start, stop) for start, stop in ranges]
+    return [_shown(features, slice(start, start + size), *shown) for shown in ranges]
 
 
-def _encode(tokenizer: Tokenizer, text: str | tuple[str, ...], *, special: bool = True) -> Any:
-    """The tokens of a whole text, or of its words, as the tokenizer's library gives them."""
+def _encode(tokenizer: Tokenizer, text: str | tuple[str, ...], second: str | None = None) -> Any:
+    """The tokens of a whole text or pair, or of the words of a text, as the tokenizer's library gives them."""
     inner: Any = tokenizer.backend_tokenizer
     inner.no_truncation()
     inner.no_padding()
     inner.encode_special_tokens = tokenizer.split_special_tokens
-    return inner.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=special)
-
-
-def _place_of(ids: list[int], features: Features, step: int) -> slice:
-    """Where the tokens of a part stand in a sequence, looked for from its beginning, or with step -1 from its end."""
-    tokens = features["input_ids"]
-    starts = range(len(tokens) - len(ids) + 1)[::step]
-    start = next(start for start in starts if tokens[start : start + len(ids)] == ids)
-    return slice(start, start + len(ids))
+    return inner.encode(text, second, is_pretokenized=not isinstance(text, str))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +152,11 @@ class LocatedText:
     def __len__(self) -> int:
         return len(self.places)
 
-    def beginning(self, tokens: int) -> LocatedText:
-        """The text of which only the first tokens are read."""
-        words = None if self.words is None else self.words[:tokens]
-        return LocatedText(self.text, self.places[:tokens], self.continues[:tokens], words)
+    def shown(self, start: int, stop: int) -> LocatedText:
+        """The text of which only some tokens are read."""
+        tokens = slice(start, stop)
+        words = None if self.words is None else self.words[tokens]
+        return LocatedText(self.text, self.places[tokens], self.continues[tokens], words)
 
 
 @dataclass(frozen=True)
@@ -216,7 +209,7 @@ def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *
     cut: list[int] = []
     with TOKENIZING:
         for i, text in enumerate(texts):
-            features, (before, after), tokens = _tokens(tokenizer, text, i)
+            features, (before, after), tokens = _tokens(tokenizer, text)
             room = max_length - before - after
             ranges = window_ranges(len(tokens), room) if windows else [(0, min(len(tokens), room))]
             inner = slice(before, before + len(tokens))
@@ -224,15 +217,13 @@ def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *
             spans += _shares(i, ranges, tokens.continues, before)
             read = ranges[-1][1]
             cut.append(len(tokens) - read)
-            located.append(tokens.beginning(read))
+            located.append(tokens.shown(0, read))
     return LocatedTexts(tuple(located), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
 
 
-def _tokens(tokenizer: Tokenizer, text: TaggedText, i: int) -> tuple[Features, tuple[int, int], LocatedText]:
+def _tokens(tokenizer: Tokenizer, text: TaggedText) -> tuple[Features, tuple[int, int], LocatedText]:
     """The features of a whole text, its special tokens before and after, and the tokens between."""
     string = text.text if isinstance(text, Words) else text
-    if not isinstance(string, str):
-        raise InputError(f"texts[{i}] is {text!r:.80}; allowed are a string, or Words(tokens).")
     encoding = _encode(tokenizer, text.tokens if isinstance(text, Words) else text)
     mask = np.array(encoding.special_tokens_mask, dtype=bool)
     real = np.flatnonzero(~mask)

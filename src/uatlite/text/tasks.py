@@ -20,7 +20,7 @@ from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
 from uatlite.text.examples import content_key, example_or_reject, find_layout, require_columns, value_at
-from uatlite.text.files import candidate_names, hub_access, hub_answers, row_files
+from uatlite.text.files import candidate_names, hub_access, hub_answers
 from uatlite.text.gold import GOLD
 from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
@@ -305,38 +305,21 @@ MOST_LABELS = 1000
 
 def task_from_file(
     path: str | Path,
-    *,
-    text: str = "text",
-    text_pair: str | None = None,
-    options: str | None = None,
-    label: str = "label",
+    layout: Layout | None = None,
     labels: Sequence[str] | None = None,
-    id: str | None = "id",
-    group: str | None = None,
+    *,
+    rows: Sequence[Row | Reject] | None = None,
+    strict: bool = True,
 ) -> Task:
     """A task from one file or directory, with the splits `all` and its two halves, `calibration` and `test`.
 
     Without `labels` they are read from the file: whole numbers in numerical order, names in alphabetical order. With
     `labels`, the integers 0, 1, ... in the file are positions in it, unless they are themselves among the names.
+    `rows` are those of the file where it was read already. With `strict=False` rows without a usable label are skipped.
     """
     path = Path(path)
-    row_files(path)  # a missing or unknown file is an error before anything else
-    layout = Layout(
-        text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
-    )
-    return task_from_rows(path, list(read_rows(path)), layout, labels)
-
-
-def task_from_rows(
-    path: Path,
-    rows: Sequence[Row | Reject],
-    layout: Layout,
-    labels: Sequence[str] | None = None,
-    *,
-    strict: bool = True,
-) -> Task:
-    """The task of a user's file, whose rows were read; with `strict=False` rows without a usable label are skipped."""
-    layout = find_layout(rows, layout)
+    rows = list(read_rows(path)) if rows is None else rows
+    layout = find_layout(rows, replace(layout or Layout(), codes=tuple(labels or ())))
     return Task(
         name=path.name.split(".")[0],
         title=f"the user's file {path.name}",

@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
 from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
-from uatlite.lab.train.fine_tune import Advance, fine_tune, start_at_base_rates, train_method, with_new_head
+from uatlite.lab.train.fine_tune import Advance, fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
 from uatlite.lab.train.recipe import (
     CHANGES,
@@ -273,13 +273,13 @@ def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
     kind: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     job = replace(job, train=request.getfixturevalue(kind), recipe=replace(job.recipe, epochs=1))
-    train_method(parse_training("ensemble:members=2"), job, tmp_path / "ensemble")
+    fine_tune(job, tmp_path / "ensemble", parse_training("ensemble:members=2"))
     members = load_file(tmp_path / "ensemble" / "uatlite-method.safetensors")["members"]
     assert len(members) == 1
     assert members.shape[1] == load_checkpoint(tmp_path / "ensemble", device="cpu").model.num_parameters()
     for name in ("swag", "laplace", "sngp", "vi-last-layer"):
         with pytest.raises(ConfigurationError, match=f"{name} is for one answer a text and cannot be trained on"):
-            train_method(METHOD_TRAININGS[name], job, tmp_path / name)
+            fine_tune(job, tmp_path / name, METHOD_TRAININGS[name])
         assert not (tmp_path / name).exists()
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.fine_tune import Advance, steps, train_method
+from uatlite.lab.train.fine_tune import Advance, fine_tune, steps
 from uatlite.lab.train.methods import (
     METHOD_TRAININGS,
     SnapshotTraining,
@@ -54,14 +54,14 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     rows, training = RESUMED[case]
     recipe = replace(job.recipe, group_by_length=case == "by length")
     job = replace(job, train=request.getfixturevalue(rows), recipe=recipe, checkpoint_steps=4)
-    train_method(training, replace(job, checkpoint_steps=None), tmp_path / "whole")
+    fine_tune(replace(job, checkpoint_steps=None), tmp_path / "whole", training)
     broken = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
-        train_method(training, job, broken, advance=stop_after(9))
+        fine_tune(job, broken, training, advance=stop_after(9))
     assert not (broken / RECORD).exists()
     assert not (broken / "model.safetensors").exists()
     seen: list[float] = []
-    train_method(training, job, broken, resume=True, advance=seen.append)
+    fine_tune(job, broken, training, resume=True, advance=seen.append)
     assert seen == [9, 1, 1, 1]
     assert same_weights(broken, tmp_path / "whole")
 
@@ -69,65 +69,65 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
 def test_finished_members_are_not_trained_again_and_the_base_is_the_first(
     job: Job, tmp_path: Path, stop_after: Stop, same_weights: Same
 ) -> None:
-    train_method(PLAIN, job, tmp_path / "base")
-    train_method(ENSEMBLE, job, tmp_path / "whole")
+    fine_tune(job, tmp_path / "base")
+    fine_tune(job, tmp_path / "whole", ENSEMBLE)
     with pytest.raises(KeyboardInterrupt):
-        train_method(ENSEMBLE, job, tmp_path / "broken", advance=stop_after(27))  # in the third member
+        fine_tune(job, tmp_path / "broken", ENSEMBLE, advance=stop_after(27))  # in the third member
     seen: list[float] = []
-    record = train_method(ENSEMBLE, job, tmp_path / "broken", resume=True, advance=seen.append)
+    record = fine_tune(job, tmp_path / "broken", ENSEMBLE, resume=True, advance=seen.append)
     assert seen == [12, 12, *[1] * 12]
     assert record.steps == steps(ENSEMBLE, job) == 36
     assert not (tmp_path / "broken" / CHECKPOINTS).exists()
-    train_method(ENSEMBLE, job, tmp_path / "based", bases=[tmp_path / "base"])
+    fine_tune(job, tmp_path / "based", ENSEMBLE, bases=[tmp_path / "base"])
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
     assert same_weights(tmp_path / "whole", tmp_path / "based")
     first, base = (load_checkpoint(tmp_path / name, device="cpu").model for name in ("whole", "base"))
     assert torch.equal(flat_parameters(first), flat_parameters(base))
     again: list[float] = []
-    assert train_method(ENSEMBLE, job, tmp_path / "whole", resume=True, advance=again.append).steps == 36
+    assert fine_tune(job, tmp_path / "whole", ENSEMBLE, resume=True, advance=again.append).steps == 36
     assert again == [36]
 
 
 def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_path: Path) -> None:
     homes = [tmp_path / f"seed-{seed}" for seed in (0, 5, 1000)]
     for seed, home in zip((0, 5, 1000), homes, strict=True):
-        train_method(PLAIN, replace(job, seed=seed), home)
+        fine_tune(replace(job, seed=seed), home)
     seen: list[float] = []
-    record = train_method(ENSEMBLE, job, tmp_path / "given", bases=homes, advance=seen.append)
+    record = fine_tune(job, tmp_path / "given", ENSEMBLE, bases=homes, advance=seen.append)
     assert not seen
     assert steps(ENSEMBLE, job, 3) == 0
     assert record.steps == 36
     assert record.run.method == "ensemble:members=3 of seeds 0, 5, 1000"
     members = [flat_parameters(load_checkpoint(home, device="cpu").model) for home in homes]
     assert torch.equal(tensors(tmp_path / "given")["members"], torch.stack(members[1:]))
-    train_method(ENSEMBLE, job, tmp_path / "two", bases=homes[:2], advance=seen.append)
+    fine_tune(job, tmp_path / "two", ENSEMBLE, bases=homes[:2], advance=seen.append)
     assert sum(seen) == steps(ENSEMBLE, job, 2) == 12  # the third one, of seed 2000
     with pytest.raises(ConfigurationError, match="4 fine-tunings are given with --base, and ensemble:members=3"):
-        train_method(ENSEMBLE, job, tmp_path / "c", bases=[*homes, homes[0]])
+        fine_tune(job, tmp_path / "c", ENSEMBLE, bases=[*homes, homes[0]])
     with pytest.raises(ConfigurationError, match="has the seed 5 of another"):
-        train_method(ENSEMBLE, job, tmp_path / "d", bases=[homes[0], homes[1], homes[1]])
+        fine_tune(job, tmp_path / "d", ENSEMBLE, bases=[homes[0], homes[1], homes[1]])
 
 
 def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path, same_weights: Same) -> None:
     pytest.importorskip("laplace")
-    train_method(PLAIN, job, tmp_path / "base")
+    fine_tune(job, tmp_path / "base")
     seen: list[float] = []
     laplace = METHOD_TRAININGS["laplace"]
-    train_method(laplace, job, tmp_path / "given", bases=[tmp_path / "base"], advance=seen.append)
+    fine_tune(job, tmp_path / "given", laplace, bases=[tmp_path / "base"], advance=seen.append)
     assert not seen
     assert steps(laplace, job, 1) == 0
-    train_method(laplace, job, tmp_path / "own")
+    fine_tune(job, tmp_path / "own", laplace)
     assert same_weights(tmp_path / "given", tmp_path / "own")
 
 
 def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_path: Path) -> None:
-    train_method(PLAIN, job, tmp_path / "base")
+    fine_tune(job, tmp_path / "base")
     with pytest.raises(ConfigurationError, match="does not hold the plain fine-tuning"):
-        train_method(ENSEMBLE, replace(job, seed=1), tmp_path / "a", bases=[tmp_path / "base"])
+        fine_tune(replace(job, seed=1), tmp_path / "a", ENSEMBLE, bases=[tmp_path / "base"])
     with pytest.raises(ConfigurationError, match="swag is trained from the backbone and cannot begin with"):
-        train_method(SWAG, job, tmp_path / "b", bases=[tmp_path / "base"])
+        fine_tune(job, tmp_path / "b", SWAG, bases=[tmp_path / "base"])
     with pytest.raises(ConfigurationError, match="a run of 6 steps leaves 1 to collect"):
-        train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(job.recipe, epochs=1)), tmp_path / "c")
+        fine_tune(replace(job, recipe=replace(job.recipe, epochs=1)), tmp_path / "c", replace(SWAG, start=0.9))
 
 
 @pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
@@ -136,7 +136,7 @@ def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(
 ) -> None:
     hasty = replace(job, recipe=replace(job.recipe, patience=1), validation=validation)
     with pytest.raises(ConfigurationError, match="made of the last part of a run"):
-        train_method(training, hasty, tmp_path)
+        fine_tune(hasty, tmp_path, training)
 
 
 def test_swag_comes_down_to_its_rate_and_stays_there() -> None:

@@ -267,10 +267,11 @@ def choose_set(
 
     Columns with a task are an error, but for those of the texts where a file out of scope has them.
     """
-    chosen = unless_default(Layout(text=text, pair=text_pair, label=label))
+    layout = Layout(text=text, pair=text_pair, label=label)
+    chosen = unless_default(layout)
     check_source(task, data, **(chosen if out_of_scope is None else {"label": chosen["label"]}))
     if data is not None:
-        return SetChoice(task_from_file(data, text=text, text_pair=text_pair, label=label))
+        return SetChoice(task_from_file(data, layout))
     return parse_set(str(task))
 
 

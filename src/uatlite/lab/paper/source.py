@@ -26,7 +26,7 @@ from uatlite.lab.evaluate.plan import CALIBRATION, TEST
 from uatlite.lab.evaluate.runs import Job, Model, Remote, nothing
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
 from uatlite.lab.evaluate.store import Arrays, kept_arrays
-from uatlite.lab.train.fine_tune import steps, train_method
+from uatlite.lab.train.fine_tune import fine_tune, steps
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import (
     CHANGES,
@@ -320,10 +320,10 @@ class FineTunedModels:
             self.fine_tune(base, nothing)
         step = self._step(fit)
         with hub_access(fit.name):
-            train_method(
-                training_of(fit),
+            fine_tune(
                 self._job(fit),
                 self.path(fit),
+                training_of(fit),
                 bases=list(map(self.path, bases)),
                 resume=True,
                 advance=lambda done: advance(step * done),

@@ -17,7 +17,7 @@ from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.text.gold import GOLD, tags_for, tags_of_spans
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Layout, Task
-from uatlite.text.tasks import check_source, load, sample, take_share, task_from_rows, unless_default
+from uatlite.text.tasks import check_source, load, sample, take_share, task_from_file, unless_default
 from uatlite.text.write import row_writer, write_rejects
 from uatlite.values import Choices, Dataset, Kind, Words, strings
 
@@ -107,7 +107,7 @@ class LabelledFile:
         rows = list(read_rows(self.path))
         if not rows:
             raise DataError(f"{self.path} holds no row; give a file with a text and a label in every row.")
-        task = task_from_rows(self.path, rows, self.layout, self.label_order, strict=False)
+        task = task_from_file(self.path, self.layout, self.label_order, rows=rows, strict=False)
         task = replace(task, layout=replace(task.layout, codes=task.labels))
         rejects: list[Reject] = []
         data = self._load(task, rows, rejects)

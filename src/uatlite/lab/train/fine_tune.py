@@ -1,4 +1,4 @@
-"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer, in one process, and train any method."""
+"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer, in one process, for any method."""
 
 import os
 import random
@@ -196,28 +196,64 @@ def check_one_process() -> None:
         )
 
 
+SEEDS_APART = 1000
+"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
+
+
 def fine_tune(
     job: TrainingJob,
     directory: str | Path,
     training: MethodTraining = PLAIN,
     *,
+    bases: Sequence[str | Path] = (),
     resume: bool = False,
     advance: Advance = lambda steps: None,
 ) -> TrainingRecord:
-    """Fine-tune the backbone of a job and save the model in `directory`; `training` is what a method does differently.
+    """Fine-tune the backbone of a job into a directory; `training` is what a method does differently.
 
-    `resume` continues from the last checkpoint and ends with the weights of an uninterrupted run; a finished run is
-    left as it is.
+    `bases` are directories of finished plain fine-tunings with the same settings, the first one with the same seed.
+    They are used where a method is built from such models, and not trained again: the first members of an ensemble,
+    the model that laplace is fitted on. `resume` continues from the last checkpoint and ends with the weights of an
+    uninterrupted run; a finished run is left as it is. `advance` gets the steps of the optimizer, finished ones too.
     """
     check_one_process()
-    recipe, seed, kind, directory = job.recipe, job.seed, kind_of(job.train), Path(directory)
     training.check(job)
-    run = job.run(training.identity)
+    directory = Path(directory)
+    members = _plain_records(training, job, [Path(base) for base in bases])
+    run = job.run(_identity(training, job, members))
     if resume and (done := finished(directory, run)) is not None:
-        advance(done.steps)
+        advance(steps(training, job, len(bases)))
         return done
-    arguments = _arguments(job, directory)
     resumed = begin(directory, run, resume=resume)
+    with _isolated():
+        if training.from_plain:
+            for i in range(len(members), training.fine_tunings):
+                home, member = directory / CHECKPOINTS / f"member-{i}", replace(job, seed=job.seed + SEEDS_APART * i)
+                members[home] = fine_tune(member, home, resume=True, advance=advance)
+            model, tokenizer = _combined(training, job, list(members))
+            record = _together(list(members.values()), run)
+        else:
+            model, tokenizer, record = _tuned(training, job, directory, run, resumed, advance)
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        method_weights.write(model, directory)
+    finish(directory, record)
+    return record
+
+
+def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
+    """How many optimizer steps `fine_tune` takes with so many finished fine-tunings, on one device."""
+    return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train.in_scope()))
+
+
+_Trained = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+def _tuned(
+    training: MethodTraining, job: TrainingJob, directory: Path, run: TrainingRun, resumed: bool, advance: Advance
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, TrainingRecord]:
+    """The backbone after one fine-tuning, whose checkpoints are in the directory, and its record."""
+    recipe, seed, kind = job.recipe, job.seed, kind_of(job.train)
     model, tokenizer = with_new_head(job.backbone, classes(job.train), kind=kind, seed=seed)
     if TARGETS[kind].base_rates:
         start_at_base_rates(model, job.train)
@@ -225,30 +261,28 @@ def fine_tune(
     validation = job.validation
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
-    with _isolated():
-        data = {"train_dataset": rows, "eval_dataset": watched}
-        trainer = MethodTrainer(training, recipe, model, arguments, collate, **data, processing_class=tokenizer)
-        trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(StepCallback(training, model, advance))
-        if recipe.patience is not None:
-            trainer.add_callback(EarlyStoppingCallback(recipe.patience))
-        outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
-        nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
-        training.finish(model.eval(), rows.batches)
-        trainer.save_model(str(directory))
-        method_weights.write(model, directory)
-        (directory / "training_args.bin").unlink(missing_ok=True)  # a pickle; the record has the settings
-    record = TrainingRecord(
-        run=run,
-        rows=len(rows),
-        source=job.train.source,
-        steps=outcome.global_step,
-        seconds=outcome.metrics["train_runtime"],
-        train_loss=outcome.training_loss,
-        validation_nll=nll,
+    arguments, data = _arguments(job, directory), {"train_dataset": rows, "eval_dataset": watched}
+    trainer = MethodTrainer(training, recipe, model, arguments, collate, **data, processing_class=tokenizer)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(StepCallback(training, model, advance))
+    if recipe.patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(recipe.patience))
+    outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
+    nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
+    training.finish(model.eval(), rows.batches)
+    return (
+        model,
+        tokenizer,
+        TrainingRecord(
+            run=run,
+            rows=len(rows),
+            source=job.train.source,
+            steps=outcome.global_step,
+            seconds=outcome.metrics["train_runtime"],
+            train_loss=outcome.training_loss,
+            validation_nll=nll,
+        ),
     )
-    finish(directory, record)
-    return record
 
 
 def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
@@ -279,71 +313,24 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
 
 def _checkpointing(patience: int | None, epochs: int, steps: int | None) -> dict[str, Any]:
     """When checkpoints are written, and with a patience which one is kept."""
-    if patience is None:
-        if steps is not None:
-            return {"save_strategy": "steps", "save_steps": steps}
-        return {"save_strategy": "epoch" if epochs > 1 else "no"}  # the end of the only epoch needs none
     if steps is not None:
-        raise ConfigurationError(
-            f"checkpoint_steps={steps} cannot be used with a patience, which keeps a checkpoint after every epoch; "
-            "drop one of them."
-        )
+        return {"save_strategy": "steps", "save_steps": steps}
+    if patience is None:
+        return {"save_strategy": "epoch" if epochs > 1 else "no"}  # the end of the only epoch needs none
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {"save_strategy": "epoch", **best}
 
 
-# ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-SEEDS_APART = 1000
-"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
-
-
-def train_method(
-    training: MethodTraining,
-    job: TrainingJob,
-    directory: str | Path,
-    *,
-    bases: Sequence[str | Path] = (),
-    resume: bool = False,
-    advance: Advance = lambda steps: None,
-) -> TrainingRecord:
-    """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
-
-    `bases` are directories of finished plain fine-tunings with the same settings, the first one with the same seed.
-    They are used where a method is built from such models, and not trained again: the first members of an ensemble,
-    the model that laplace is fitted on. `advance` gets the steps of the optimizer, finished ones too.
-    """
-    training.check(job)
-    directory = Path(directory)
-    members = _plain_records(training, job, [Path(base) for base in bases])
-    run = job.run(_identity(training, job, members))
-    if resume and (done := finished(directory, run)) is not None:
-        advance(steps(training, job, len(bases)))
-        return done
-    if not training.from_plain:
-        return fine_tune(job, directory, training, resume=resume, advance=advance)
-    begin(directory, run, resume=resume)
-    for i in range(len(members), training.fine_tunings):
-        home = directory / CHECKPOINTS / f"member-{i}"
-        members[home] = fine_tune(replace(job, seed=job.seed + SEEDS_APART * i), home, resume=True, advance=advance)
-    device = None if len(members) == 1 else "cpu"
-    first, *others = (load_checkpoint(home, device=device) for home in members)
+def _combined(training: MethodTraining, job: TrainingJob, homes: Sequence[Path]) -> _Trained:
+    """What a method makes of finished fine-tunings, as the model of the first of them."""
+    device = None if len(homes) == 1 else "cpu"
+    first, *others = (load_checkpoint(home, device=device) for home in homes)
 
     def batches() -> Iterator[dict[str, Tensor]]:
         return training_rows(job.train, first.model, first.tokenizer, job.recipe.max_length).batches()
 
     training.finish(first.model, batches, [other.model for other in others])
-    first.model.save_pretrained(directory)
-    first.tokenizer.save_pretrained(directory)
-    method_weights.write(first.model, directory)
-    record = _together(list(members.values()), run)
-    finish(directory, record)
-    return record
-
-
-def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
-    """How many optimizer steps `train_method` takes with so many finished fine-tunings, on one device."""
-    return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train.in_scope()))
+    return first.model, first.tokenizer
 
 
 def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:

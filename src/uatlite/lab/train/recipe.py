@@ -189,15 +189,19 @@ class TrainingJob:
     """decides the new head, the order of rows and dropout"""
     checkpoint_steps: int | None = None
 
+    def __post_init__(self) -> None:
+        patience = self.recipe.patience
+        if patience is not None and self.validation is None:
+            raise ConfigurationError(f"patience={patience} needs validation rows to watch; give some, or None.")
+        if patience is not None and self.checkpoint_steps is not None:
+            raise ConfigurationError(
+                f"checkpoint_steps={self.checkpoint_steps} cannot be used with a patience, which keeps a checkpoint "
+                "after every epoch; drop one of them."
+            )
+
     def run(self, method: str = "base") -> "TrainingRun":
         """The run that trains a method; `method` is its identity."""
-        watched = None
-        if self.recipe.patience is not None:
-            if self.validation is None:
-                raise ConfigurationError(
-                    f"patience={self.recipe.patience} needs validation rows to watch; give some, or None."
-                )
-            watched = self.validation.fingerprint
+        watched = None if self.validation is None or self.recipe.patience is None else self.validation.fingerprint
         return TrainingRun(str(self.backbone), self.train.fingerprint, watched, self.recipe, self.seed, method)
 
 
