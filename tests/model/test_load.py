@@ -22,6 +22,7 @@ from uatlite.model import load as embedded
 from uatlite.model.architectures import answering
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.text.files import file_beside
+from uatlite.values import Kind
 
 Tiny = Callable[..., PreTrainedModel]
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
@@ -47,12 +48,26 @@ def test_a_saved_classifier_comes_back_as_it_was(saved: Path, tiny: Tiny) -> Non
     assert checkpoint.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
 
 
-def test_multiple_choice_is_told_by_the_checkpoint_and_checked_against_the_task(tiny: Tiny, tmp_path: Path) -> None:
-    directory = save(tiny("bert", choices=True), tmp_path / "chooser")
-    assert type(load_checkpoint(directory).model).__name__ == "BertForMultipleChoice"
-    assert load_checkpoint(directory, kind="choice").hash == load_checkpoint(directory).hash
-    with pytest.raises(ModelError, match=r"is a BertForMultipleChoice, and this task needs a"):
-        load_checkpoint(directory, kind="one")
+KINDS: dict[str, tuple[dict[str, object], str, str]] = {
+    "choice": ({"choices": True}, "BertForMultipleChoice", r"is a BertForMultipleChoice, and this task needs a"),
+    "entities": ({"tokens": True}, "BertForTokenClassification", r"TokenClass.*needs a \*ForSequenceClassification"),
+    "labels": (
+        {"problem_type": "multi_label_classification"},
+        "BertForSequenceClassification",
+        r"several answers a text \(labels\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_told_by_the_checkpoint_and_checked_against_the_task(kind: Kind, tiny: Tiny, tmp_path: Path) -> None:
+    changes, name, message = KINDS[kind]
+    checkpoint = load_checkpoint(save(tiny("bert", **changes), tmp_path))
+    assert type(checkpoint.model).__name__ == name
+    assert answering(checkpoint.model) == kind
+    assert load_checkpoint(tmp_path, kind=kind).hash == checkpoint.hash
+    with pytest.raises(ModelError, match=message):
+        load_checkpoint(tmp_path, kind="one")
 
 
 def test_a_model_without_a_head_is_not_given_a_random_one(tiny: Tiny, tmp_path: Path) -> None:
@@ -128,17 +143,6 @@ def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pyte
     assert file_beside("someone/something", "uatlite.json") is None
     assert asked == [True]
     assert not constants.HF_HUB_OFFLINE
-
-
-def test_models_of_several_answers_load_unless_the_task_has_one(tiny: Tiny, tmp_path: Path) -> None:
-    tagger = save(tiny("bert", tokens=True), tmp_path / "tagger")
-    labeler = save(tiny("bert", problem_type="multi_label_classification"), tmp_path / "labeler")
-    assert type(load_checkpoint(tagger).model).__name__ == "BertForTokenClassification"
-    assert answering(load_checkpoint(labeler).model) == "labels"
-    with pytest.raises(ModelError, match=r"BertForTokenClassification.*needs a \*ForSequenceClassification"):
-        load_checkpoint(tagger, kind="one")
-    with pytest.raises(ModelError, match=r"several answers a text \(labels\)"):
-        load_checkpoint(labeler, kind="one")
 
 
 def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(

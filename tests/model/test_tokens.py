@@ -10,7 +10,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import codec
-from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.errors import ConfigurationError, ModelError
 from uatlite.model.tokens import FILE, FastTokenizer, TokenizerSettings, longest, tokenize
 from uatlite.model.windows import windowed
 from uatlite.values import Choices
@@ -94,14 +94,6 @@ def test_the_longest_sequence_leaves_out_reserved_positions(shared: Tiny, few_wo
     assert longest(shared("bert"), few_words, 16) == 16
     with pytest.raises(ConfigurationError, match="max_length=3 leaves no room"):
         longest(shared("bert"), few_words, 3)
-
-
-@pytest.mark.parametrize("text", [None, 3, ("a",), ("a", "b", "c"), ("a", None)])
-def test_what_is_no_text_is_named(few_words: BertTokenizer, text: object) -> None:
-    with pytest.raises(InputError, match=r"texts\[1\] is .*; allowed are a string, a pair"):
-        tokenize(few_words, ["a", text], 40)  # type: ignore[list-item]
-    with pytest.raises(InputError, match="a list of texts"):
-        tokenize(few_words, "a b", 40)
 
 
 @pytest.fixture(params=["right", "left"])

@@ -144,14 +144,16 @@ class Algorithm1:
         self.uncertainty: dict[int, Tensor] = {}
         """layer -> U (rows, tokens) that gates its attention; none at layers that are not in it"""
 
-    def run(self, encoded: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits (passes, batch, classes) and the estimate of U from all passes (batch, tokens)."""
+    def run(self, encoded: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Logits (passes, batch, classes), U from all passes (batch, tokens), and layerwise that of each layer."""
         self.real = encoded["attention_mask"].bool()
         self.starts = self.real.int().argmax(dim=1)
         self.encoded = encoded
         estimate = {"lagged": self._lagged, "closed-form": self._closed_form, "layerwise": self._layerwise}
         with torch.no_grad(), patch("torch.nn.functional.softmax", self._softmax) if self.outside else nullcontext():
-            return estimate[self.config.estimate]()
+            logits, u = estimate[self.config.estimate]()
+        layerwise = self.config.estimate == "layerwise"
+        return logits, u, torch.stack(list(self.uncertainty.values())) if layerwise else None
 
     def _lagged(self) -> tuple[Tensor, Tensor]:
         logits, seen = [], []
@@ -284,8 +286,8 @@ def _attention(
 
 
 @pytest.fixture(scope="session")
-def reference() -> Callable[..., tuple[Tensor, Tensor]]:
-    """`reference(model, architecture, encoded, config)`: Algorithm 1's logits and token uncertainty."""
+def reference() -> Callable[..., tuple[Tensor, Tensor, Tensor | None]]:
+    """`reference(model, architecture, encoded, config)`: Algorithm 1's logits, token and layer uncertainty."""
     return lambda model, name, encoded, config: Algorithm1(model, name, config).run(encoded)
 
 

@@ -76,15 +76,6 @@ def test_mean_and_variance_are_those_of_train_mode(architecture, tiny, texts):
         assert largest_z(sample(without, batch, config).logits.double().numpy(), theirs) > 1.5 * BOUND
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "mpnet", "modernbert", "gpt2"], indirect=True)
-def test_uniform_rates_are_train_mode_whatever_the_checkpoints_own(architecture, tiny, texts):
-    """`DropoutRates.uniform(p)` on a checkpoint without dropout is the checkpoint with p everywhere."""
-    batch = texts(LENGTHS)
-    config = UATConfig(samples=PASSES, gate="none", estimate="closed-form", rates=DropoutRates.uniform(0.15))
-    ours = sample(tiny(architecture, rate=0.0), batch, config).logits.double().numpy()
-    assert largest_z(ours, in_train_mode(tiny(architecture, rate=0.15), batch, PASSES, False)) < BOUND
-
-
 def test_each_site_drops_at_its_rate(architecture, tiny, texts, masks):
     """As often as it is called; counted over passes, tokens and units, and `fired` says the same."""
     model, batch = tiny(architecture, rate=0.0), texts((12,))
@@ -103,21 +94,6 @@ def test_each_site_drops_at_its_rate(architecture, tiny, texts, masks):
         torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - expected)))
         error = math.sqrt(expected * (1 - expected) / multipliers.numel())
         assert abs(float((multipliers == 0).double().mean()) - expected) < BOUND * error, name
-
-
-@pytest.mark.parametrize("component", ["embedding", "attention", "feed_forward", "classifier"])
-def test_each_component_alone_spreads_the_logits(architecture, tiny, texts, component):
-    """Also where the checkpoint's own rate is 0, its site an Identity, or there is no site at all."""
-    model, batch = tiny(architecture, rate=0.0), texts((9, 5))
-    rates = DropoutRates(**{**DropoutRates.none().__dict__, component: 0.3})
-    config = UATConfig(samples=6, gate="none", rates=rates)
-    if not dropout_sites(model).of(component):
-        assert component == "classifier"
-        assert architecture in ("gpt2", "llama", "qwen2", "qwen3")
-        with pytest.raises(ConfigurationError, match="nothing samples"):
-            sample(model, batch, config)
-        return
-    assert sample(model, batch, config).logits.std(dim=0).min() > 1e-3
 
 
 def test_strata_bring_the_mean_closer(shared, texts):

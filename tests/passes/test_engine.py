@@ -65,20 +65,6 @@ def test_choices_of_a_question_count(chooser, choices):
     assert all(len(chunk.blocks) == 3 for chunk in chunks)
 
 
-@pytest.mark.parametrize("gate", ["none", "q"])
-def test_a_batch_that_does_not_fit_still_runs(architecture, model, mixed, gate):
-    """From one pass of one text at a time up to all at once: the same logits, sites and uncertainty."""
-    config = UATConfig(samples=5, gate=gate, penalty=2.0)
-    whole = sample(model, mixed, config, chunk=3)
-    one_text = 9 * token_bytes(view_of(model), 9)
-    for budget in (1, 2 * one_text, 6 * one_text):
-        assert budget < 3 * 5 * one_text
-        out = sample(model, mixed, config, memory_budget=budget)
-        torch.testing.assert_close(out.logits, whole.logits, rtol=0, atol=1e-5)
-        torch.testing.assert_close(out.token_uncertainty, whole.token_uncertainty, rtol=0, atol=1e-6)
-        assert out.fired == whole.fired
-
-
 class PeakMemory(TorchDispatchMode):
     """The most bytes that tensors made inside the block held at once; `known` were there before."""
 

@@ -15,7 +15,7 @@ from uatlite.passes.forward import attend_in_blocks
 from uatlite.passes.gates import Gates, gates
 
 CONFIG = UATConfig(samples=3, penalty=2.0, rates=DropoutRates(0.15, 0.2, 0.3, 0.25))
-BLOCKS = {"part of the queries": 30, "one head": 9 * 9, "two heads": 2 * 9 * 9, "a row": 2**18, "less than a query": 1}
+BLOCKS = {"part of the queries": 17, "one head": 7 * 7, "two heads": 2 * 7 * 7, "a row": 2**18, "less than a query": 1}
 
 
 @pytest.fixture
@@ -33,21 +33,10 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
-def test_the_block_does_not_matter(shared, mixed, calls, monkeypatch, block):
-    monkeypatch.setattr(forward, "_BLOCK", block)
-    found = sample(shared("bert"), mixed, CONFIG)
-    monkeypatch.setattr(forward, "CACHED", 2**60)
-    count = len(calls)
-    whole = sample(shared("bert"), mixed, CONFIG)
-    assert count == len(calls) > 0
-    assert found.fired == whole.fired
-    torch.testing.assert_close(found.logits, whole.logits, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("texts", [1, 2], ids=["a mask for all texts", "a mask for each text"])
-def test_dropped_probabilities_are_those_of_the_mask(texts, monkeypatch):
+def test_dropped_probabilities_are_those_of_the_mask(texts, block, monkeypatch):
     """softmax(g·QKᵀ·scaling + mask) · keep/(1-p) · V, written out."""
-    monkeypatch.setattr(forward, "_BLOCK", 17)
+    monkeypatch.setattr(forward, "_BLOCK", block)
     passes, heads, tokens, width, rate = 2, 3, 7, 4, 0.3
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(passes * 2, tokens, heads, width, generator=generator).transpose(1, 2) for _ in range(3))

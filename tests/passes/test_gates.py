@@ -60,56 +60,6 @@ def test_closed_form_is_the_limit_of_the_sampled_estimate(tiny, texts, name, by_
     np.testing.assert_allclose(exact, sample(model, batch, config).token_uncertainty[real], rtol=0.04)
 
 
-@pytest.mark.parametrize("name", STATISTICS)
-def test_sampled_estimates_converge(shared, texts, name):
-    """The error shrinks with the passes: what is left at 200 is sampling, not bias."""
-    batch = texts((4,))
-
-    def found(**settings) -> torch.Tensor:
-        return sample(shared("bert"), batch, UATConfig(uncertainty=name, rates=EMBEDDING, **settings)).token_uncertainty
-
-    exact = found(samples=1, estimate="closed-form")
-
-    def error(passes: int) -> float:
-        errors = [found(samples=passes, gate="none", seed=seed) / exact - 1 for seed in range(3)]
-        return float(torch.stack(errors).abs().mean())
-
-    assert error(1600) < error(100) / 2.5 < error(6) / 5
-
-
-@pytest.mark.parametrize("name", ["mean-std", "norm-cv", "cv+ln"])
-@pytest.mark.parametrize("architecture", ["bert", "albert", "modernbert", "mpnet", "gpt2", "llama"], indirect=True)
-def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny, mixed, name, by_definition):
-    """A hook of the user's on each layer sees its inputs in all passes; U there is by definition."""
-    model = tiny(architecture)
-    stored: list[torch.Tensor] = []
-
-    def store(module, args, kwargs):
-        stored.append((args[0] if args else kwargs["hidden_states"]).clone())
-
-    layers = [m for m in model.modules() if type(m).__name__.endswith(("Layer", "GPT2Block")) and has_attention(m)]
-    for layer in layers:
-        layer.register_forward_pre_hook(store, with_kwargs=True)
-    config = UATConfig(samples=4, penalty=2.0, uncertainty=name, estimate="layerwise")
-    out = sample(model, mixed, config, chunk=3)
-    assert len(stored) == model.config.num_hidden_layers == len(out.layer_uncertainty)
-    order = torch.argsort((mixed["attention_mask"] * torch.arange(9)).amax(1), stable=True)
-    for hidden, got in zip(stored, out.layer_uncertainty, strict=True):
-        expected = by_definition(hidden.view(4, 3, *hidden.shape[1:]), name) * mixed["attention_mask"][order]
-        np.testing.assert_allclose(got[order], expected, rtol=1e-3, atol=1e-5)
-
-
-def has_attention(module: torch.nn.Module) -> bool:
-    return any(name in dict(module.named_children()) for name in ("attention", "attn", "self_attn"))
-
-
-def test_layer_uncertainty_only_where_it_was_asked_for(shared, texts):
-    batch = texts((9, 5))
-    assert sample(shared("bert"), batch, UATConfig(samples=3)).layer_uncertainty is None
-    layerwise = sample(shared("bert"), batch, UATConfig(samples=3, estimate="layerwise"))
-    assert layerwise.layer_uncertainty.shape == (2, 2, 9)
-
-
 def test_uncertainty_is_zero_at_padding_and_nowhere_else(architecture, model, encoded):
     for estimate in ("lagged", "closed-form"):
         u = sample(model, encoded, UATConfig(samples=6, estimate=estimate)).token_uncertainty

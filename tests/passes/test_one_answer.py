@@ -91,6 +91,7 @@ def test_other_padding_order_chunk_and_budget(architecture, shared, texts, masks
         out = sample(model, other, config, **how)
         assert_same_masks(of_text(masks, row), expected)
         assert_same_answer(out, row, other, usual, 3, batch)
+        assert out.fired == usual.fired
 
 
 def test_masks_do_not_move_with_left_padding(architecture, model, texts, masks):

@@ -9,6 +9,7 @@ from uatlite import DropoutRates, UATConfig, UATLiteError, dropout_sites, sample
 from uatlite.errors import ConfigurationError, InputError, ModelError, NotAClassifier, UnknownArchitecture
 
 OWN, NO_EMBEDDING = DropoutRates.own(), DropoutRates(embedding=None, attention=0.2, feed_forward=0.2)
+HEAD_ALONE = DropoutRates(0.0, 0.0, 0.0, 0.3)
 SILENT = r"nothing samples: this \w+ checkpoint has rate 0.*DropoutRates.uniform"
 UNFIT = "its row in the architecture table does not fit"
 
@@ -18,6 +19,7 @@ UNFIT = "its row in the architecture table does not fit"
     [
         *((name, {"rate": 0.0}, {"rates": OWN}, SILENT) for name in ("modernbert", "llama", "qwen2", "qwen3")),
         *((name, {"rate": 0.0}, {"rates": OWN, "gate": "none"}, SILENT) for name in ("modernbert", "llama")),
+        *((name, {}, {"rates": HEAD_ALONE, "gate": "none"}, "nothing samples") for name in ("gpt2", "qwen2", "qwen3")),
         ("bert", {"rate": 0.0}, {"rates": NO_EMBEDDING}, "own embedding rate is 0"),
         ("deberta-v2", {}, {"estimate": "layerwise"}, "drops relative positions by one mask a forward"),
         # Sites are reached more or less often than the table says: raise rather than draw masks that are not meant.
@@ -36,34 +38,39 @@ def test_an_own_embedding_rate_above_zero_gives_token_uncertainty(tiny, texts):
     assert found.token_uncertainty.max() > 0
 
 
+def unknown(tiny):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return AutoModelForSequenceClassification.from_config(AutoConfig.for_model("deberta", vocab_size=60, **sizes))
+
+
+NO_CLASSIFIERS = {
+    "no head": (
+        lambda tiny: AutoModel.from_config(tiny("bert").config),
+        r"BertModel is not a classifier.*AutoModelForSequenceClassification",
+    ),
+    "a layer": (lambda tiny: nn.Linear(2, 3), "Linear"),
+    "a name": (lambda tiny: "bert-base-uncased", "str"),
+    "nothing": (lambda tiny: None, "NoneType"),
+    "one label": (lambda tiny: tiny("bert", num_labels=1), r"1 label\(s\)"),
+    "regression": (
+        lambda tiny: tiny("bert", problem_type="regression"),
+        r"problem_type='regression'.*'multi_label_classification'",
+    ),
+    "unknown": (unknown, r"'deberta' is not in the.*Did you mean 'deberta-v2'.*architectures.py"),
+}
+
+
 @pytest.mark.parametrize("run", [sample, lambda model, batch: dropout_sites(model)], ids=["sample", "dropout_sites"])
-class TestModels:
-    def test_not_a_classifier(self, tiny, texts, run):
-        with pytest.raises(NotAClassifier, match=r"BertModel is not a classifier.*AutoModelForSequenceClassification"):
-            run(AutoModel.from_config(tiny("bert").config), texts((5,)))
-        for other in (nn.Linear(2, 3), "bert-base-uncased", None):
-            with pytest.raises(NotAClassifier, match=type(other).__name__):
-                run(other, texts((5,)))
+@pytest.mark.parametrize(("made", "message"), NO_CLASSIFIERS.values(), ids=NO_CLASSIFIERS)
+def test_what_is_no_classifier(tiny, texts, run, made, message):
+    with pytest.raises(UnknownArchitecture if made is unknown else NotAClassifier, match=message):
+        run(made(tiny), texts((5,)))
 
-    def test_regression(self, tiny, texts, run):
-        with pytest.raises(NotAClassifier, match=r"1 label\(s\)"):
-            run(tiny("bert", num_labels=1), texts((5,)))
-        with pytest.raises(NotAClassifier, match=r"problem_type='regression'.*'multi_label_classification'"):
-            run(tiny("bert", problem_type="regression"), texts((5,)))
 
-    def test_unknown_architecture(self, texts, run):
-        config = AutoConfig.for_model(
-            "deberta", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=60
-        )
-        with pytest.raises(
-            UnknownArchitecture, match=r"'deberta' is not in the.*Did you mean 'deberta-v2'.*architectures.py"
-        ):
-            run(AutoModelForSequenceClassification.from_config(config), texts((5,)))
-
-    def test_a_subclass_of_a_classifier_is_one(self, tiny, texts, run):
-        model = tiny("bert")
-        model.__class__ = type("MyClassifier", (type(model),), {})
-        run(model, texts((5,)))
+def test_a_subclass_of_a_classifier_is_one(tiny, texts):
+    model = tiny("bert")
+    model.__class__ = type("MyClassifier", (type(model),), {})
+    sample(model, texts((5,)))
 
 
 def test_an_offloaded_model(tiny, texts):

@@ -118,43 +118,46 @@ def test_options_of_a_file_with_a_task_are_an_error(tmp_path: Path) -> None:
             training_data("sst2", None, layout, **options)
 
 
-def test_a_file_with_entities_is_held_out_in_its_own_form(tmp_path: Path) -> None:
-    path = tmp_path / "names.conll"
-    texts = [f"Ada{place} B-PER\nLovelace I-PER\nof O\nRome{place} B-LOC\n" for place in range(20)]
-    path.write_text("\n".join([*texts, "Eve I-PER\n"]))
-    data = file_data(path, Layout())
-    assert data.train.labels == ("LOC", "PER")
+def lines(golds: dict[str, list[object]]) -> str:
+    """20 rows with gold of a column, in turn."""
+    rows = ({"text": f"Ada {i} ", name: values[i % 2]} for i in range(20) for name, values in golds.items())
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+SEVERAL = {
+    "names.conll": (
+        "\n".join(f"Ada{i} B-PER\nLovelace I-PER\nof O\nRome{i} B-LOC\n" for i in range(20)) + "\nEve I-PER\n",
+        ("LOC", "PER"),
+        "--text tokens --label tags",
+    ),
+    "names.jsonl": (
+        lines({"entities": [[{"start": 0, "end": 3, "label": "PER"}], []]}),
+        ("PER",),
+        "--text text --label entities",
+    ),
+    "feelings.jsonl": (lines({"labels": [["joy", "anger"], []]}), ("anger", "joy"), "--text text --label labels"),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_rows_with_several_answers_are_held_out_in_the_form_of_the_file(name: str, tmp_path: Path) -> None:
+    body, labels, columns = SEVERAL[name]
+    (tmp_path / name).write_text(body)
+    data = file_data(tmp_path / name, Layout())
+    assert data.train.labels == labels
     assert (len(data.train), len(data.held_out or ())) == (16, 4)
-    assert data.train.examples[0].entities == (Span(0, 13, "PER"), Span(17, 22, "LOC"))
+    if name == "names.conll":
+        assert data.train.examples[0].entities == (Span(0, 13, "PER"), Span(17, 22, "LOC"))
     notes = data.write(tmp_path)
-    assert "--text tokens --label tags -o DIR" in notes[0]
-    assert "1 rows rejected" in notes[1]
+    assert f"{columns} -o DIR" in notes[0]
+    assert [note[:15] for note in notes[1:]] == (["1 rows rejected"] if name == "names.conll" else [])
     again = file_data(tmp_path / HELD_OUT, Layout(), held_out=0)
     assert data.held_out is not None
-    assert [(one.text, one.entities) for one in again.train.examples] == [
-        (one.text, one.entities) for one in data.held_out.examples
-    ]
-
-
-@pytest.mark.parametrize("kind", ["entities", "labels"])
-def test_texts_with_entities_or_several_labels(kind: str, tmp_path: Path) -> None:
-    golds: dict[str, list[object]] = {
-        "entities": [[{"start": 0, "end": 3, "label": "PER"}], []],
-        "labels": [["joy", "anger"], []],
-    }
-    path = tmp_path / "rows.jsonl"
-    rows = [{"text": f"Ada {place} ", kind: golds[kind][place % 2]} for place in range(20)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = file_data(path, Layout())
-    assert data.train.labels == {"entities": ("PER",), "labels": ("anger", "joy")}[kind]
-    data.write(tmp_path)
-    again = file_data(tmp_path / HELD_OUT, Layout(), held_out=0)
-    assert data.held_out is not None
-    assert [replace(one, id="") for one in again.train.examples] == [
-        replace(one, id="") for one in data.held_out.examples
+    assert [replace(row, id="") for row in again.train.examples] == [
+        replace(row, id="") for row in data.held_out.examples
     ]
     with pytest.raises(DataError, match="none of the 16 rows to train on has the label 'grief'"):
-        file_data(path, Layout(), label_order=(*data.train.labels, "grief"))
+        file_data(tmp_path / name, Layout(), label_order=(*labels, "grief"))
 
 
 def test_a_file_in_which_nothing_is_ever_answered(tmp_path: Path) -> None:

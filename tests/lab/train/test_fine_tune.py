@@ -17,7 +17,7 @@ from transformers import BertForSequenceClassification, BertForTokenClassificati
 from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
-from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
+from uatlite.lab.train.dataset import NO_TAG, collate, kind_of, training_rows
 from uatlite.lab.train.fine_tune import Advance, fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
 from uatlite.lab.train.recipe import (
@@ -32,7 +32,6 @@ from uatlite.lab.train.recipe import (
     recipe_for,
 )
 from uatlite.model.load import load_checkpoint
-from uatlite.text.gold import tags_of_spans
 from uatlite.text.schema import catalogue
 from uatlite.values import Choices, Dataset, Example, Span, Words
 
@@ -54,18 +53,36 @@ def whole(job: TrainingJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+LEARNED: dict[str, tuple[type, tuple[str, ...], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "train": (BertForSequenceClassification, ("negative", "positive"), lambda logits: logits.argmax(dim=-1)),
+    "tagged": (BertForTokenClassification, ("O", "B-B", "I-B", "B-G", "I-G"), lambda logits: logits.argmax(dim=-1)),
+    "labelled": (BertForSequenceClassification, ("bad", "good"), lambda logits: (logits > 0).float()),
+}
+"""Rows -> the model that they make, its columns, and what its logits say"""
+
+
+@pytest.mark.parametrize("name", LEARNED)
 def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
-    job: TrainingJob, validation: Dataset, tmp_path: Path
+    name: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    trained = fine_tune(replace(job, validation=validation, recipe=replace(job.recipe, epochs=10)), tmp_path)
-    checkpoint = load_checkpoint(tmp_path, kind="one", device="cpu")
-    assert checkpoint.id2label == {0: "negative", 1: "positive"}
-    encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
+    data, (made, columns, said) = request.getfixturevalue(name), LEARNED[name]
+    record = fine_tune(replace(job, train=data, validation=data, recipe=LONG), tmp_path)
+    checkpoint = load_checkpoint(tmp_path, kind=kind_of(data), device="cpu")
+    assert type(checkpoint.model) is made
+    assert tuple(checkpoint.id2label.values()) == columns
+    assert (checkpoint.model.config.problem_type == "multi_label_classification") == (name == "labelled")
+    rows = training_rows(data, checkpoint.model, checkpoint.tokenizer, None)
+    batch = collate([(rows, i) for i in range(len(rows))])
     with torch.inference_mode():
-        logits = checkpoint.model(**encoded).logits
-    assert logits.argmax(dim=1).tolist() == validation.gold
-    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(validation.gold))
-    assert trained.validation_nll == pytest.approx(float(nll), rel=1e-4)
+        outputs = checkpoint.model(**batch)
+    asked = batch["labels"] != NO_TAG
+    assert torch.equal(said(outputs.logits)[asked], batch["labels"][asked])
+    assert record.validation_nll == pytest.approx(float(outputs.loss), rel=1e-4)
+
+
+def test_another_seed_gives_other_weights(whole: Path, job: TrainingJob, tmp_path: Path, same_weights: Same) -> None:
+    fine_tune(replace(job, seed=4), tmp_path)
+    assert not same_weights(tmp_path, whole)
 
 
 def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path, job: TrainingJob) -> None:
@@ -124,13 +141,6 @@ def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
     assert products == [{"fp32": "torch.float32", "bf16": "torch.bfloat16"}[precision]]
     assert float(nll) < 0.1
     assert {one.dtype for one in weights(tmp_path).values()} == {torch.float32}
-
-
-def test_the_seed_decides_the_weights(whole: Path, job: TrainingJob, tmp_path: Path, same_weights: Same) -> None:
-    fine_tune(job, tmp_path / "again")
-    fine_tune(replace(job, seed=4), tmp_path / "other")
-    assert same_weights(tmp_path / "again", whole)
-    assert not same_weights(tmp_path / "other", whole)
 
 
 def test_another_run_is_not_resumed(job: TrainingJob, tmp_path: Path, stop_after: Stop) -> None:
@@ -237,35 +247,6 @@ def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Pat
     assert collate([(rows, 0), (rows, 1)])["labels"].equal(batch["labels"])
     cut = training_rows(data, model, tokenizer, 8)
     assert cut.labels[0] == [none, begin, inside, inside, none, out, other, none]
-
-
-def test_entities_are_learned(job: TrainingJob, tagged: Dataset, tmp_path: Path) -> None:
-    record = fine_tune(replace(job, train=tagged, validation=tagged, recipe=LONG), tmp_path)
-    assert record.rows == 48
-    checkpoint = load_checkpoint(tmp_path, kind="entities", device="cpu")
-    assert isinstance(checkpoint.model, BertForTokenClassification)
-    assert checkpoint.id2label == {0: "O", 1: "B-B", 2: "I-B", 3: "B-G", 4: "I-G"}
-    for example in tagged.examples:
-        assert isinstance(example.text, Words)
-        encoded = checkpoint.tokenizer(example.text.text, return_tensors="pt")  # every word is one token
-        with torch.inference_mode():
-            found = checkpoint.model(**encoded).logits[0, 1:-1].argmax(dim=1).tolist()
-        assert [checkpoint.id2label[tag] for tag in found] == tags_of_spans(example.text.spans, example.entities or ())
-
-
-def test_several_labels_are_learned(job: TrainingJob, labelled: Dataset, tmp_path: Path) -> None:
-    record = fine_tune(replace(job, train=labelled, validation=labelled, recipe=LONG), tmp_path)
-    checkpoint = load_checkpoint(tmp_path, kind="labels", device="cpu")
-    assert isinstance(checkpoint.model, BertForSequenceClassification)
-    assert checkpoint.model.config.problem_type == "multi_label_classification"
-    assert checkpoint.id2label == {0: "bad", 1: "good"}
-    encoded = checkpoint.tokenizer(labelled.texts, padding=True, return_tensors="pt")
-    gold = torch.tensor([[float(place in (one.labels or ())) for place in range(2)] for one in labelled.examples])
-    with torch.inference_mode():
-        logits = checkpoint.model(**encoded).logits
-    assert torch.equal((logits > 0).float(), gold)
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, gold)
-    assert record.validation_nll == pytest.approx(float(loss), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["tagged", "labelled"])
