@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from uatlite.values import Choices, Dataset, Example, map_strings, strings
+from uatlite.values import Choices, Dataset, Example, Span, Words, map_strings, strings
 
 EXAMPLES = (Example("1", "good", 1), Example("2", ("a premise", "a hypothesis"), 0))
 
@@ -63,6 +63,19 @@ def test_fingerprint_is_the_same_for_the_same_rows_wherever_they_came_from():
 )
 def test_fingerprint_notices(changed):
     assert dataset(**changed).fingerprint != dataset().fingerprint
+
+
+def test_fingerprint_knows_every_kind_of_gold_and_the_cut_of_words():
+    words, text = Words(("Ada", "Eve")), "Ada Eve"
+    rows = [
+        Example("1", text),
+        Example("1", words),
+        Example("1", words, entities=(Span(0, 3, "PER"),)),
+        Example("1", words, entities=(Span(0, 7, "PER"),)),
+        Example("1", Words(("Ada Eve",)), entities=(Span(0, 7, "PER"),)),
+        *(Example("1", text, labels=labels) for labels in ((), (0,), (1,))),
+    ]
+    assert len({dataset(examples=(row,)).fingerprint for row in rows}) == len(rows)
 
 
 def test_in_scope_drops_the_out_of_scope_rows_and_says_so():

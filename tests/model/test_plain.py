@@ -54,42 +54,6 @@ def test_a_model_in_train_mode_drops_nothing_and_stays_in_it(tiny, texts, archit
     assert all(module.training for module in model.modules())
 
 
-def forward_of_its_own(model):
-    model.forward = model.forward  # as mixed-precision wrappers do
-
-
-def hooked(model):
-    model.bert.encoder.register_forward_hook(lambda module, args, out: None)
-
-
-def another_attention(model):
-    model.config._attn_implementation = "flex_attention"
-
-
-CHOSEN = {"wrapped": forward_of_its_own, "hooked": hooked, "attention": another_attention}
-
-
-@pytest.mark.parametrize("change", CHOSEN.values(), ids=CHOSEN)
-def test_a_model_that_the_user_changed_runs_itself(tiny, texts, change):
-    model, inputs = tiny("bert"), texts((9, 5))
-    change(model)
-    with plain(model, inputs) as classifier:
-        assert classifier is model
-
-
-def test_left_padding_runs_the_model_itself(shared, texts):
-    inputs = texts((9, 5), side="left")
-    with plain(shared("bert"), inputs) as classifier:
-        assert classifier is shared("bert")
-
-
-def test_a_compiled_model_runs_compiled(tiny, texts):
-    model = tiny("bert")
-    compiled = torch.compile(model, backend="eager")
-    with plain(compiled, texts((9, 5))) as classifier:
-        assert classifier is compiled
-
-
 class AdaptedForSequenceClassification(torch.nn.Module):
     """As adapter libraries wrap a classifier: its configuration, and its modules one level down."""
 
@@ -102,11 +66,38 @@ class AdaptedForSequenceClassification(torch.nn.Module):
         return self.inner(**inputs)
 
 
-def test_a_wrapper_with_the_models_configuration_runs_itself(shared, texts):
-    wrapped, inputs = AdaptedForSequenceClassification(shared("bert")), texts((9, 5))
-    with plain(wrapped, inputs) as classifier:
-        assert classifier is wrapped
-    assert torch.equal(run(wrapped, inputs), own(shared("bert"), inputs))
+def forward_of_its_own(model):
+    model.forward = model.forward  # as mixed-precision wrappers do
+    return model
+
+
+def hooked(model):
+    model.bert.encoder.register_forward_hook(lambda module, args, out: None)
+    return model
+
+
+def another_attention(model):
+    model.config._attn_implementation = "flex_attention"
+    return model
+
+
+THEMSELVES = {
+    "wrapped": forward_of_its_own,
+    "hooked": hooked,
+    "another attention": another_attention,
+    "compiled": lambda model: torch.compile(model, backend="eager"),
+    "adapted": AdaptedForSequenceClassification,
+    "padded on the left": lambda model: model,
+}
+
+
+@pytest.mark.parametrize("name", THEMSELVES)
+def test_a_model_that_the_user_changed_runs_itself(tiny, texts, name):
+    model, inputs = THEMSELVES[name](tiny("bert")), texts((9, 5), side="left" if "left" in name else "right")
+    with plain(model, inputs) as classifier:
+        assert classifier is model
+    if name == "adapted":
+        assert torch.equal(run(model, inputs), own(tiny("bert"), inputs))
 
 
 def test_new_weights_are_seen(tiny, texts):

@@ -118,6 +118,8 @@ def test_inputs(shared, encoded, message):
     with pytest.raises(InputError) as raised:
         sample(shared("bert"), encoded)
     assert message in str(raised.value)
+    assert isinstance(raised.value, UATLiteError)
+    assert isinstance(raised.value, ValueError)
 
 
 def test_a_text_without_tokens(shared, texts):
@@ -133,30 +135,19 @@ def test_multiple_choice_takes_choices(chooser, texts):
         sample(chooser, texts((5,)))
 
 
-def test_position_ids_that_all_texts_share(shared, texts):
-    """transformers broadcasts one row of positions over the batch; so does the engine."""
-    batch = texts((9, 5))
-    shared_row = {**batch, "position_ids": torch.arange(9)[None]}
-    every_row = {**batch, "position_ids": torch.arange(9).repeat(2, 1)}
-    assert torch.equal(sample(shared("bert"), shared_row).logits, sample(shared("bert"), every_row).logits)
+THE_SAME = {
+    "labels, and no mask": lambda batch: {"input_ids": batch["input_ids"], "labels": torch.tensor([0, 1])},
+    "what a tokenizer returns": BatchEncoding,
+    "positions that all texts share": lambda batch: {**batch, "position_ids": torch.arange(9)[None]},
+    "positions of each text": lambda batch: {**batch, "position_ids": torch.arange(9).repeat(2, 1)},
+    **{
+        f"a mask of {dtype}": lambda batch, dtype=dtype: {**batch, "attention_mask": batch["attention_mask"].to(dtype)}
+        for dtype in (torch.bool, torch.float32, torch.int32)
+    },
+}
 
 
-def test_all_of_them_are_uatlite_errors(shared):
-    for error in (UATLiteError, ValueError):
-        with pytest.raises(error):
-            sample(shared("bert"), {})
-
-
-def test_labels_and_a_missing_mask_do_no_harm(shared, texts):
+@pytest.mark.parametrize("change", THE_SAME.values(), ids=THE_SAME)
+def test_inputs_that_mean_the_same(shared, texts, change):
     batch = texts((9, 9))
-    expected = sample(shared("bert"), batch).logits
-    ids = {"input_ids": batch["input_ids"], "labels": torch.tensor([0, 1])}
-    assert torch.equal(sample(shared("bert"), ids).logits, expected)
-    for dtype in (torch.bool, torch.float32, torch.int32):
-        other = {**batch, "attention_mask": batch["attention_mask"].to(dtype)}
-        assert torch.equal(sample(shared("bert"), other).logits, expected)
-
-
-def test_what_a_tokenizer_returns(shared, texts):
-    batch = texts((9, 5))
-    assert torch.equal(sample(shared("bert"), BatchEncoding(batch)).logits, sample(shared("bert"), batch).logits)
+    assert torch.equal(sample(shared("bert"), change(batch)).logits, sample(shared("bert"), batch).logits)

@@ -12,7 +12,7 @@ from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans, types_of
 from uatlite.text.labels import LabelIndex
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import TAGS, Layout
-from uatlite.values import Choices, Dataset, Example, Span, Words
+from uatlite.values import Choices, Example, Span, Words
 
 ENTITIES, LABELS = Layout(label="entities", gold="entities"), Layout(label="labels", gold="labels")
 TYPES, CLASSES, EMOTIONS = ("LOC", "PER"), ("negative", "positive"), ("anger", "joy")
@@ -207,24 +207,6 @@ def test_a_word_belongs_to_the_first_entity_that_it_overlaps() -> None:
     assert tags_of_spans([(0, 2), (2, 5), (5, 8), (8, 9), (9, 10), (10, 12)], spans) == [
         "O", "B-LOC", "I-LOC", "B-PER", "O", "B-PER",
     ]  # fmt: skip
-
-
-def test_the_fingerprint_knows_the_gold_and_the_cut_of_words() -> None:
-    def fingerprint(**example: Any) -> str:
-        return Dataset("d", "test", TYPES, (Example("1", **example),), "here").fingerprint
-
-    words, text = Words(("Ada", "Eve")), "Ada Eve"
-    several: list[dict[str, Any]] = [
-        {"text": text},
-        {"text": words},
-        {"text": words, "entities": (Span(0, 3, "PER"),)},
-        {"text": words, "entities": (Span(0, 7, "PER"),)},
-        {"text": Words(("Ada Eve",)), "entities": (Span(0, 7, "PER"),)},
-        {"text": text, "labels": ()},
-        {"text": text, "labels": (0,)},
-        {"text": text, "labels": (1,)},
-    ]
-    assert len({fingerprint(**given) for given in several}) == len(several)
 
 
 def test_labels_that_are_one_name_are_an_error():

@@ -30,55 +30,40 @@ def test_synonyms_are_folded_themselves_and_lead_to_no_other_synonym():
         assert name not in SYNONYMS.values()
 
 
-def test_a_permutation_is_found_by_name():
-    id2label = {0: "CONTRADICTION", 1: "Entailment", 2: "NEUTRAL"}
-    order = align_labels(NLI, id2label)
-    assert order == (1, 2, 0)
-    logits = np.array([[0.0, 1.0, 2.0]])  # contradiction, entailment, neutral
-    assert logits[..., list(order)].tolist() == [[1.0, 2.0, 0.0]]
-
-
-def test_keys_may_be_strings_as_json_leaves_them():
-    assert align_labels(("negative", "positive"), {"1": "NEGATIVE", "0": "POSITIVE"}) == (1, 0)
+PLACEHOLDERS, SIGNS = {0: "LABEL_0", 1: "LABEL_1"}, ("negative", "positive")
 
 
 @pytest.mark.parametrize(
-    "id2label",
+    ("labels", "id2label", "named", "order"),
     [
-        {0: "entailment", 1: "neutral"},
-        {0: "entailment", 1: "neutral", 2: "other"},
-        {0: "entailment", 1: "neutral", 2: "contradiction", 3: "unknown"},
-        {0: "entailment", 1: "Entailment", 2: "neutral"},
+        (NLI, {0: "CONTRADICTION", 1: "Entailment", 2: "NEUTRAL"}, None, (1, 2, 0)),
+        (SIGNS, {"1": "NEGATIVE", "0": "POSITIVE"}, None, (1, 0)),  # keys as JSON leaves them
+        (("0", "1"), PLACEHOLDERS, None, (0, 1)),
+        (("1", "0"), PLACEHOLDERS, None, (1, 0)),
+        (SIGNS, PLACEHOLDERS, ("positive", "negative"), (1, 0)),
     ],
 )
-def test_anything_else_is_an_error_with_both_lists(id2label):
+def test_a_permutation_is_found_by_name(labels, id2label, named, order):
+    assert align_labels(labels, id2label, label_order=named) == order
+
+
+@pytest.mark.parametrize(
+    ("labels", "id2label", "named", "said"),
+    [
+        *(
+            (NLI, dict(enumerate(names)), None, (f"(task: {', '.join(NLI)}; model: {', '.join(names)})", "label-order"))
+            for names in (NLI[:2], (*NLI[:2], "other"), (*NLI, "unknown"), ("entailment", "Entailment", "neutral"))
+        ),
+        (SIGNS, PLACEHOLDERS, None, ("placeholders", "--label-order negative,positive")),
+        (SIGNS, PLACEHOLDERS, ("positive",), ("names 1 of 2 classes",)),
+        (SIGNS, PLACEHOLDERS, ("positive", "neutral"), ("model: positive, neutral",)),
+        (("a", "b"), {1: "a", 2: "b"}, None, ("they must be 0 to 1",)),
+    ],
+)
+def test_anything_else_is_an_error_with_both_lists(labels, id2label, named, said):
     with pytest.raises(DataError) as error:
-        align_labels(NLI, id2label)
-    assert "task: entailment, neutral, contradiction" in str(error.value)
-    assert f"model: {', '.join(id2label.values())}" in str(error.value)
-    assert "--label-order" in str(error.value)
-
-
-def test_placeholders_are_not_guessed_for_names_but_are_the_numbers_that_they_say():
-    placeholders = {0: "LABEL_0", 1: "LABEL_1"}
-    with pytest.raises(DataError, match=r"placeholders .* --label-order negative,positive"):
-        align_labels(("negative", "positive"), placeholders)
-    assert align_labels(("0", "1"), placeholders) == (0, 1)
-    assert align_labels(("1", "0"), placeholders) == (1, 0)
-
-
-def test_the_user_may_name_the_models_classes():
-    placeholders = {0: "LABEL_0", 1: "LABEL_1"}
-    assert align_labels(("negative", "positive"), placeholders, label_order=("positive", "negative")) == (1, 0)
-    with pytest.raises(DataError, match="names 1 of 2 classes"):
-        align_labels(("negative", "positive"), placeholders, label_order=("positive",))
-    with pytest.raises(DataError, match="model: positive, neutral"):
-        align_labels(("negative", "positive"), placeholders, label_order=("positive", "neutral"))
-
-
-def test_id2label_must_count_from_zero():
-    with pytest.raises(DataError, match="they must be 0 to 1"):
-        align_labels(("a", "b"), {1: "a", 2: "b"})
+        align_labels(labels, id2label, label_order=named)
+    assert all(words in str(error.value) for words in said)
 
 
 def test_a_reordering_is_reported_and_applied():

@@ -298,26 +298,13 @@ def test_steps_count_the_last_short_batch() -> None:
     assert DEMO.steps(DEMO.batch_size) == DEMO.epochs
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"learning_rate": 0},
-        {"warmup_steps": -1},
-        {"batch_size": 0},
-        {"epochs": 0},
-        {"weight_decay": -0.1},
-        {"clip": 0},
-        {"patience": 0},
-        {"max_length": 2},
-    ],
-)
-def test_settings_outside_what_is_allowed_are_named(wrong: dict[str, float]) -> None:
-    (name,) = wrong
+LEAST = {"learning_rate": 0, "warmup_steps": -1, "batch_size": 0, "epochs": 0, "weight_decay": -0.1, "clip": 0}
+
+
+@pytest.mark.parametrize(("name", "value"), [*LEAST.items(), ("patience", 0), ("max_length", 2)])
+def test_settings_outside_what_is_allowed_are_named(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=rf"Recipe\({name}=.*is not allowed"):
-        Recipe(**wrong)  # type: ignore[arg-type]
-
-
-def test_an_unknown_precision_is_refused_with_those_that_there_are() -> None:
+        Recipe(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="precision='fp16' is not one of: fp32, bf16"):
         Recipe(precision="fp16")
 

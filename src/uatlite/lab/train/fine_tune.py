@@ -227,16 +227,9 @@ def fine_tune(
     resumed = begin(directory, run, resume=resume)
     with _isolated():
         if training.from_plain:
-            for i in range(len(members), training.fine_tunings):
-                home, member = directory / CHECKPOINTS / f"member-{i}", replace(job, seed=job.seed + SEEDS_APART * i)
-                members[home] = fine_tune(member, home, resume=True, advance=advance)
-            model, tokenizer = _combined(training, job, list(members))
-            record = _together(list(members.values()), run)
+            record = _of_members(training, job, directory, run, members, advance)
         else:
-            model, tokenizer, record = _tuned(training, job, directory, run, resumed, advance)
-        model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
-        method_weights.write(model, directory)
+            record = _tuned(training, job, directory, run, resumed, advance)
     finish(directory, record)
     return record
 
@@ -246,13 +239,10 @@ def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
     return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train.in_scope()))
 
 
-_Trained = tuple[PreTrainedModel, PreTrainedTokenizerBase]
-
-
 def _tuned(
     training: MethodTraining, job: TrainingJob, directory: Path, run: TrainingRun, resumed: bool, advance: Advance
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, TrainingRecord]:
-    """The backbone after one fine-tuning, whose checkpoints are in the directory, and its record."""
+) -> TrainingRecord:
+    """Train the backbone once, with checkpoints in the directory, and save it there."""
     recipe, seed, kind = job.recipe, job.seed, kind_of(job.train)
     model, tokenizer = with_new_head(job.backbone, classes(job.train), kind=kind, seed=seed)
     if TARGETS[kind].base_rates:
@@ -270,19 +260,22 @@ def _tuned(
     outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
     nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
     training.finish(model.eval(), rows.batches)
-    return (
-        model,
-        tokenizer,
-        TrainingRecord(
-            run=run,
-            rows=len(rows),
-            source=job.train.source,
-            steps=outcome.global_step,
-            seconds=outcome.metrics["train_runtime"],
-            train_loss=outcome.training_loss,
-            validation_nll=nll,
-        ),
+    _save(model, tokenizer, directory)
+    return TrainingRecord(
+        run=run,
+        rows=len(rows),
+        source=job.train.source,
+        steps=outcome.global_step,
+        seconds=outcome.metrics["train_runtime"],
+        train_loss=outcome.training_loss,
+        validation_nll=nll,
     )
+
+
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    method_weights.write(model, directory)
 
 
 def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
@@ -321,27 +314,27 @@ def _checkpointing(patience: int | None, epochs: int, steps: int | None) -> dict
     return {"save_strategy": "epoch", **best}
 
 
-def _combined(training: MethodTraining, job: TrainingJob, homes: Sequence[Path]) -> _Trained:
-    """What a method makes of finished fine-tunings, as the model of the first of them."""
-    device = None if len(homes) == 1 else "cpu"
-    first, *others = (load_checkpoint(home, device=device) for home in homes)
+def _of_members(
+    training: MethodTraining,
+    job: TrainingJob,
+    directory: Path,
+    run: TrainingRun,
+    members: dict[Path, TrainingRecord],
+    advance: Advance,
+) -> TrainingRecord:
+    """Train the members that are missing, and save what the method makes of all as the model of the first of them."""
+    for i in range(len(members), training.fine_tunings):
+        home, member = directory / CHECKPOINTS / f"member-{i}", replace(job, seed=job.seed + SEEDS_APART * i)
+        members[home] = fine_tune(member, home, resume=True, advance=advance)
+    device = None if len(members) == 1 else "cpu"
+    first, *others = (load_checkpoint(home, device=device) for home in members)
 
     def batches() -> Iterator[dict[str, Tensor]]:
         return training_rows(job.train, first.model, first.tokenizer, job.recipe.max_length).batches()
 
     training.finish(first.model, batches, [other.model for other in others])
-    return first.model, first.tokenizer
-
-
-def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
-    """The identity of the training, with the seeds of its members where they are not the usual ones."""
-    seeds = [record.run.seed for record in plain.values()]
-    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
-    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
-
-
-def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRecord:
-    """The record of an ensemble from those of its members."""
+    _save(first.model, first.tokenizer, directory)
+    records = list(members.values())
     nlls = [record.validation_nll for record in records if record.validation_nll is not None]
     return TrainingRecord(
         run=run,
@@ -352,6 +345,13 @@ def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRe
         train_loss=sum(record.train_loss for record in records) / len(records),
         validation_nll=sum(nlls) / len(nlls) if nlls else None,
     )
+
+
+def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
+    """The identity of the training, with the seeds of its members where they are not the usual ones."""
+    seeds = [record.run.seed for record in plain.values()]
+    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
+    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
 
 
 def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:
