@@ -32,9 +32,10 @@ from uatlite.errors import CalibrationError
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import measure
+from uatlite.lab.evaluate.models import BASE_METHOD, Job, Model
 from uatlite.lab.evaluate.outcomes import class_indices
 from uatlite.lab.evaluate.plan import parse_contender
-from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Runs
+from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.lab.train.methods import parse_training
 from uatlite.metrics.accuracy import nll

@@ -142,7 +142,7 @@ def covariate_table(benches: Benches) -> None:
     for name, task, which in (shift for shift in SHIFTS if shift[1] in bench.settings):
         outcomes, values = bench.runs.outcomes(bench.cell(task, "base+TS", "nll", which)), []
         for outcome, p in zip(outcomes, bench.p_values(task, which), strict=True):
-            confidence, wrong = outcome.probabilities.max(axis=1), outcome.rows.correct == 0
+            confidence, wrong = outcome.rows.confidence, outcome.rows.correct == 0
             errors = [auroc(-trust, wrong) for trust in (confidence, p, confidence * chance_in_scope(p))]
             values.append([1 - wrong.mean(), np.mean(p <= 0.01), *errors])
         line(name, *(f"{value:.3f}" for value in np.mean(values, axis=0)))

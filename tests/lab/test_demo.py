@@ -110,7 +110,7 @@ def test_a_second_run_repeats_no_step(
     done, _, directory = first
     for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
         monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
-    monkeypatch.setattr("uatlite.lab.evaluate.predict.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
+    monkeypatch.setattr("uatlite.lab.evaluate.runs.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
     display = Recorded()
     again = run.run_demo(directory, display, settings)
     assert list(display.stages) == ["predicting", "scoring", "drawing the report"]

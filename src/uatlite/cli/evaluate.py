@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from typer import Argument, Option
@@ -13,8 +13,8 @@ from uatlite.cli.progress import StageBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from uatlite.lab.evaluate.answer_runs import SeveralProduct
-    from uatlite.lab.evaluate.plan import Contender, SetChoice
+    from uatlite.lab.evaluate.plan import Contender
+    from uatlite.values import Kind
 
 
 _METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
@@ -107,10 +107,9 @@ def evaluate(
     if several:
         one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
         shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
-        with console.status(f"Loading {', '.join(model)} …"):
-            product = _load_several(model, test)
+        _check_several(model, kind, test.task.name)
     plan = plans.Plan(
-        contenders=_several_contenders(methods, product) if several else plans.parse_contenders(methods or _METHODS),
+        contenders=_several_contenders(methods, model[0]) if several else plans.parse_contenders(methods or _METHODS),
         test=test,
         shifts=plans.as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
@@ -127,44 +126,41 @@ def evaluate(
     if plan.suggested:
         console.print(plans.suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
-        from uatlite.lab.evaluate.answer_runs import GivenProduct
         from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.report.results import rendered_results, write_results
         from uatlite.model.load import load_checkpoint
 
-        models = [] if several else [load_checkpoint(name, kind=kind) for name in dict.fromkeys(model)]
-        given = GivenProduct(product, model[0], plan) if several else models
+        models = [load_checkpoint(name, kind=kind) for name in dict.fromkeys(model)]
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
-        results = run(given, plan, Store(output / "store"), bar, cluster)
+        results = run(models, plan, Store(output / "store"), bar, cluster)
     Console().print(rendered_results(results))
     written = write_results(results, output)
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
 
 
-def _load_several(models: Sequence[str], test: "SetChoice") -> "SeveralProduct":
-    """The model of entities or labels that rows with such gold are to be evaluated with."""
-    from uatlite.classifier.classifiers import load
+def _check_several(models: Sequence[str], kind: "Kind", task: str) -> None:
+    """Rows with several gold answers a text need one model, which is for such answers."""
+    from uatlite.classifier.classifiers import product_class
 
     if len(models) > 1:
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
-    product: Any = load(models[0], method="base", calibrated=False)
-    if product.kind.name != test.task.kind:
-        wanted = _SEVERAL[test.task.kind]
+    if kind not in [known.name for known in product_class(models[0]).kinds]:
+        wanted = _SEVERAL[kind]
         raise ConfigurationError(
-            f"{models[0]} is no model of {wanted}, and {test.task.name} has {wanted} for gold; evaluate it on "
-            "rows of its own task."
+            f"{models[0]} is no model of {wanted}, and {task} has {wanted} for gold; evaluate it on rows of its own "
+            "task."
         )
-    return product  # type: ignore[no-any-return]
 
 
-def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple["Contender", ...]:
+def _several_contenders(methods: str | None, model: str) -> tuple["Contender", ...]:
     """Those asked for; by default the usual confidence, and the product's own method, whose name is long."""
+    from uatlite.classifier.classifiers import product_class
     from uatlite.lab.evaluate.plan import ANSWERS, parse_contenders
 
     if methods is not None:
         return parse_contenders(methods, several=True)
-    usual, calibrated = parse_contenders(f"base,{type(product).default_method}+{ANSWERS}", several=True)
+    usual, calibrated = parse_contenders(f"base,{product_class(model).default_method}+{ANSWERS}", several=True)
     return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
 
 

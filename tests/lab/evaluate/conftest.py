@@ -9,7 +9,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
-from uatlite.lab.evaluate.predict import Prepared, prepare
+from uatlite.lab.evaluate.runs import Prepared, prepare
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.labels import Alignment

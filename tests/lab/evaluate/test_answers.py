@@ -13,9 +13,9 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 from by_hand import slow_ece
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, compute_elsewhere
+from uatlite.lab.evaluate.answer_runs import AnswerRuns, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.models import sets_of
+from uatlite.lab.evaluate.models import GivenModels, sets_of
 from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, best_coverage
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders, parse_metrics
 from uatlite.lab.evaluate.results import Results
@@ -24,100 +24,105 @@ from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.results import findings, promise_lines, write_results
 from uatlite.metrics.intervals import Resampling
+from uatlite.model.load import Checkpoint
 from uatlite.predictive import sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load, task_from_file
 
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 LABELS = ("anger", "joy", "fear", "relief")
-HOW = Resampling(resamples=60)
+ROWS = 400
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The results, and where they come from."""
+    """A plan on a model, and what came of it."""
 
-    results: Results
-    source: GivenProduct
+    product: Any
+    plan: Plan
     store: Store
+    results: Results
+
+    @classmethod
+    def of(cls, product: Any, plan: Plan, store: Store) -> "Evaluated":
+        return cls(product, plan, store, evaluate(Checkpoint("tiny", product.model, product.tokenizer), plan, store))
+
+    def again(self, plan: Plan | None = None, home: Path | None = None) -> Results:
+        """The results of another plan, or in another store."""
+        return Evaluated.of(self.product, plan or self.plan, Store(home) if home else self.store).results
+
+    def gold(self, split: str = "test") -> GoldRows:
+        return GoldRows.of(load(self.plan.test.task, split), self.product.class_names)
 
 
-def evaluated(product: UncertaintyTagger | UncertaintyLabeler, plan: Plan, home: Path) -> Evaluated:
-    source, store = GivenProduct(product, "tiny", plan), Store(home)
-    return Evaluated(evaluate(source, plan, store), source, store)
+def evaluated(
+    product: Any, gold: Callable[[str, Any], dict[str, Any]], texts: list[str], home: Path, **plan: Any
+) -> Any:
+    """An evaluation on texts, with gold by what the model says about each."""
+    said = product.predict(texts)
+    answers = said.entities if isinstance(product, UncertaintyTagger) else said.logits
+    rows = [{"text": text, **gold(text, of_text)} for text, of_text in zip(texts, answers, strict=True)]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = Plan(test=SetChoice(task_from_file(home / "rows.jsonl")), resampling=Resampling(60), **plan)
+    return Evaluated.of(product, chosen, Store(home / "store"))
 
 
 @pytest.fixture(scope="module")
-def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyTagger:
-    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+def of_entities(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, made_texts: Any, tmp_path_factory: Any
+) -> Evaluated:
+    """An entity that is found is gold as often as it says, and the types of the file are in capitals."""
+    model, generator = tiny("bert", tokens=True, num_labels=5, id2label=TAGS), np.random.default_rng(0)
     model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
     model.classifier.bias.data[0] += 5.0
-    return UncertaintyTagger(model, tokenizer, "base")
 
+    def gold(text: str, said: Any) -> dict[str, Any]:
+        kept = [entity for entity in said if generator.random() < entity.confidence]
+        rows = [{"start": entity.start, "end": entity.end, "label": entity.label.upper()} for entity in kept]
+        if generator.random() < 0.1 and not said:
+            rows = [{"start": 0, "end": len(text.split()[0]), "label": "ANIMAL"}]
+        return {"entities": rows}
 
-@pytest.fixture(scope="module")
-def entities(tagger: UncertaintyTagger, made_texts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """400 texts; an entity that is found is gold as often as it says, and the types of the file are in capitals."""
-    generator, rows = np.random.default_rng(0), []
-    for text, found in zip(texts := made_texts(400), tagger.predict(texts).entities, strict=True):
-        kept = [one for one in found if generator.random() < one.confidence]
-        gold = [{"start": one.start, "end": one.end, "label": one.label.upper()} for one in kept]
-        if generator.random() < 0.1 and not found:
-            gold = [{"start": 0, "end": len(text.split()[0]), "label": "ANIMAL"}]
-        rows.append(json.dumps({"text": text, "entities": gold}))
-    path = tmp_path_factory.mktemp("entities") / "rows.jsonl"
-    path.write_text("\n".join(rows) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def of_entities(tagger: UncertaintyTagger, entities: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     contenders = parse_contenders("base,base+answers", several=True)
-    plan = Plan(contenders, SetChoice(task_from_file(entities)), target=0.3, resampling=HOW)
-    return evaluated(tagger, plan, tmp_path_factory.mktemp("store"))
-
-
-@pytest.mark.parametrize("method", ["base", "distilled", "analytic"])
-def test_the_cost_is_that_of_the_learned_method(
-    method: str, tagger: UncertaintyTagger, entities: Path, tmp_path: Path
-) -> None:
-    task = task_from_file(entities)
-    plan = Plan(parse_contenders(f"{method}+answers", several=True), SetChoice(task), resampling=HOW)
-    about = evaluated(tagger, plan, tmp_path).results.methods[f"{method}+answers"]
-    fitting = GoldRows.of(load(task, "calibration"), tagger.class_names)
-    own = UncertaintyTagger(tagger.model, tagger.tokenizer, method).calibrate(fitting.texts, fitting.gold)
-    assert about["cost"] == own.calibration_.settings.method.cost
-
-
-@pytest.fixture(scope="module")
-def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyLabeler:
-    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
-    return UncertaintyLabeler(tiny("bert", **many), tokenizer, "base")
+    home, tagger = tmp_path_factory.mktemp("entities"), UncertaintyTagger(model, tokenizer, "base")
+    return evaluated(tagger, gold, made_texts(ROWS), home, contenders=contenders, target=0.3)
 
 
 @pytest.fixture(scope="module")
 def of_labels(
-    labeler: UncertaintyLabeler, made_texts: Any, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Evaluated, GoldRows]:
-    texts = made_texts(400)
-    chances = sigmoid(2.5 * labeler.predict(texts).logits - 0.5)
-    gold = np.random.default_rng(0).random((400, 1)) < chances
-    path = tmp_path_factory.mktemp("labels") / "rows.jsonl"
-    rows = [
-        {"text": text, "labels": [LABELS[i] for i in np.flatnonzero(row)]}
-        for text, row in zip(texts, gold, strict=True)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = task_from_file(path)
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, made_texts: Any, tmp_path_factory: Any
+) -> Evaluated:
+    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
+    drawn = iter(np.random.default_rng(0).random(ROWS))
+
+    def gold(text: str, said: Any) -> dict[str, Any]:
+        return {"labels": [LABELS[i] for i in np.flatnonzero(next(drawn) < sigmoid(2.5 * said - 0.5))]}
+
     contenders = parse_contenders("base,analytic+answers", several=True)
-    plan = Plan(contenders, SetChoice(task), target=0.2, resampling=HOW)
-    return evaluated(labeler, plan, path.parent / "store"), GoldRows.of(load(task, "test"), labeler.class_names)
+    home, labeler = tmp_path_factory.mktemp("labels"), UncertaintyLabeler(tiny("bert", **many), tokenizer, "base")
+    return evaluated(labeler, gold, made_texts(ROWS), home, contenders=contenders, target=0.2)
 
 
-def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
-    of_entities: Evaluated, tagger: UncertaintyTagger, entities: Path
-) -> None:
-    rows = load(task_from_file(entities), "test").examples
+@pytest.fixture(scope="module", params=["entities", "labels"])
+def of_kind(request: pytest.FixtureRequest) -> Evaluated:
+    """What both kinds can do."""
+    return request.getfixturevalue(f"of_{request.param}")  # type: ignore[no-any-return]
+
+
+# ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("method", ["base", "distilled", "analytic"])
+def test_the_cost_is_that_of_the_learned_method(method: str, of_entities: Evaluated, tmp_path: Path) -> None:
+    contenders, tagger = parse_contenders(f"{method}+answers", several=True), of_entities.product
+    about = of_entities.again(replace(of_entities.plan, contenders=contenders), tmp_path).methods[f"{method}+answers"]
+    fitting = of_entities.gold("calibration")
+    alone = UncertaintyTagger(tagger.model, tagger.tokenizer, method).calibrate(fitting.texts, fitting.gold)
+    assert about["cost"] == alone.calibration_.settings.method.cost
+
+
+def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(of_entities: Evaluated) -> None:
+    rows, tagger = load(of_entities.plan.test.task, "test").examples, of_entities.product
     usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
     found = [(entity, row) for row in rows for entity in usual(str(row.text))]
     base = of_entities.results.answers["rows/test"]["base"]
@@ -126,9 +131,9 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
         any((e["start"], e["end"], e["entity_group"].upper()) == tuple(span) for span in row.entities)
         for e, row in found
     ]
-    assert base.right.tolist() == right
+    assert base.labels.tolist() == right
     scores = of_entities.results.sets[0].scores["base"]
-    assert scores["answer_ece"].mean == pytest.approx(slow_ece(base.confidence, base.right), abs=1e-6)
+    assert scores["answer_ece"].mean == pytest.approx(slow_ece(base.confidence, base.labels), abs=1e-6)
     gold = sum(span.label != "ANIMAL" for row in rows for span in row.entities)
     assert scores["recall"].mean == pytest.approx(sum(right) / gold)
     assert scores["f1"].mean == pytest.approx(2 * sum(right) / (gold + len(found)))
@@ -146,36 +151,32 @@ def test_calibrated_entities_are_better_and_paired(of_entities: Evaluated) -> No
     assert "gold answers are of kinds that the model does not know" in results.sets[0].alignment
 
 
-def test_the_promise_is_checked_on_the_test_texts(
-    of_entities: Evaluated, tagger: UncertaintyTagger, entities: Path
-) -> None:
+def test_the_promise_is_checked_on_the_test_texts(of_entities: Evaluated) -> None:
     (check,) = of_entities.results.promises
-    task = task_from_file(entities)
-    fitting, test = (GoldRows.of(load(task, split), tagger.class_names) for split in ("calibration", "test"))
-    own = UncertaintyTagger(tagger.model, tagger.tokenizer, "base")
-    pred = own.calibrate(fitting.texts, fitting.gold, target_risk=0.3).predict(test.texts, check_shift=False)
+    fitting, test, tagger = of_entities.gold("calibration"), of_entities.gold(), of_entities.product
+    alone = UncertaintyTagger(tagger.model, tagger.tokenizer, "base")
+    pred = alone.calibrate(fitting.texts, fitting.gold, target_risk=0.3).predict(test.texts, check_shift=False)
     reported = [(e, set(gold)) for es, gold in zip(pred.reported, test.gold, strict=True) for e in es]
     wrong = sum((e.start, e.end, e.label) not in gold for e, gold in reported)
     assert (check.reported, check.wrong, check.promised) == (len(reported), wrong, True)
     assert check.risk == pytest.approx(wrong / len(reported))
     assert check.coverage == pytest.approx(len(reported) / sum(map(len, pred.entities)))
     assert check.risk_interval[0] <= check.risk <= check.risk_interval[1]
-    assert check.rule == own.calibration_.rule.describe()
+    assert check.rule == alone.calibration_.rule.describe()
 
 
-def test_labels_are_scored_and_promised(of_labels: tuple[Evaluated, GoldRows], labeler: UncertaintyLabeler) -> None:
-    found, test = of_labels
-    base = found.results.answers["rows/test"]["base"]
-    expected = labeler.predict(test.texts).probabilities
+def test_labels_are_scored_and_promised(of_labels: Evaluated) -> None:
+    test, base = of_labels.gold(), of_labels.results.answers["rows/test"]["base"]
+    expected = of_labels.product.predict(test.texts).probabilities
     assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
     gold = label_matrix(test.gold, LABELS)
-    assert base.right.tolist() == gold.ravel().tolist()
-    scores = found.results.sets[0].scores["base"]
+    assert base.labels.tolist() == gold.ravel().tolist()
+    scores = of_labels.results.sets[0].scores["base"]
     chosen = np.where(gold, expected, 1 - expected)
     assert scores["label_nll"].mean == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
     by_label = [slow_ece(expected[:, label], gold[:, label]) for label in range(4)]
     assert scores["label_ece"].mean == pytest.approx(np.mean(by_label), abs=1e-5)
-    (check,) = found.results.promises
+    (check,) = of_labels.results.promises
     assert (check.contender, check.covered, check.promised) == ("analytic+answers", "gold labels", True)
     assert check.coverage == pytest.approx((check.reported - check.wrong) / gold.sum())
 
@@ -187,115 +188,95 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
         size = int(generator.integers(1, 30))
         scores = generator.integers(0, 6, size).astype(float)
         right = generator.random(size) < scores / 6
+        counted = right if gold else np.ones(size, dtype=bool)
         best = 0.0
         for threshold in sorted({*scores, -1.0}):
             above = scores > threshold
-            if above.any() and (~right[above]).mean() <= 0.3:
-                whole = right.sum() if gold else size
-                part = (above & right).sum() if gold else above.sum()
-                best = max(best, part / whole if whole else 0.0)
-        counted = right if gold else np.ones(size, dtype=bool)
+            if above.any() and (~right[above]).mean() <= 0.3 and counted.any():
+                best = max(best, (above & counted).sum() / counted.sum())
         assert best_coverage(scores, right, counted, 0.3) == pytest.approx(best)
 
 
-def test_results_and_answers_go_to_files_and_back_and_to_a_page(
-    of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows], tmp_path: Path
-) -> None:
-    for evaluation in (of_entities, of_labels[0]):
-        home = tmp_path / evaluation.results.kind
-        home.mkdir()
-        write_results(evaluation.results, home)
-        results = read_results(home / "results.json")
-        assert results == Results.from_dict(json.loads(json.dumps(evaluation.results.to_dict())))
-        assert results.promises == evaluation.results.promises
-        again = open_evaluation(home)
-        for name, outcome in evaluation.results.answers["rows/test"].items():
-            assert again.outcomes("rows/test")[name].confidence.tolist() == outcome.confidence.tolist()
-            assert again.outcomes("rows/test")[name].right.tolist() == outcome.right.tolist()
-        html = build_report(home, home).read_text()
-        noun = results.kind
-        assert f"most confident {noun} are answered" in html
-        assert f"{results.promises[0].risk:.1%}" in html
-        assert results.promises[0].rule in html.replace("&gt;", ">")
-        assert "Not known: a rule takes calibration rows" not in html
-        for sentence in findings(results, None):
-            assert sentence.replace("'", "&#39;").replace(">", "&gt;") in html
-        assert promise_lines(results)[0] in (home / "results.md").read_text()
-        assert len(list((home / "figures").glob("*.svg"))) == 3 + 2 + 2
+# ── what every kind can do ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind: Evaluated, tmp_path: Path) -> None:
+    results = of_kind.results
+    write_results(results, tmp_path)
+    assert read_results(tmp_path / "results.json") == Results.from_dict(json.loads(json.dumps(results.to_dict())))
+    assert read_results(tmp_path / "results.json").promises == results.promises
+    again = open_evaluation(tmp_path).outcomes("rows/test")
+    for name, rows in results.answers["rows/test"].items():
+        assert again[name].applies.confidence.tolist() == rows.confidence.tolist()
+        assert again[name].applies.labels.tolist() == rows.labels.tolist()
+    html = build_report(tmp_path, tmp_path).read_text()
+    assert f"most confident {results.kind} are answered" in html
+    assert f"{results.promises[0].risk:.1%}" in html
+    assert results.promises[0].rule in html.replace("&gt;", ">")
+    assert "Not known: a rule takes calibration rows" not in html
+    for sentence in findings(results, None):
+        assert sentence.replace("'", "&#39;").replace(">", "&gt;") in html
+    assert promise_lines(results)[0] in (tmp_path / "results.md").read_text()
+    assert len(list((tmp_path / "figures").glob("*.svg"))) == 3 + 2 + 2
     with pytest.raises(ConfigurationError, match="--method base is for one answer a text"):
-        build_report(home, home, contender="base")
-    (home / ANSWERS).unlink()
+        build_report(tmp_path, tmp_path, contender="base")
+    (tmp_path / ANSWERS).unlink()
     with pytest.raises(StoreError, match="run `uatlite evaluate` again"):
-        build_report(home, home)
+        build_report(tmp_path, tmp_path)
 
 
-def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTagger) -> None:
-    test = SetChoice(task_from_file(entities))
+def test_what_cannot_be_evaluated_is_said(of_kind: Evaluated) -> None:
+    test = of_kind.plan.test
     with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
         Plan(parse_contenders("distilled", several=True), test)
-    dataset = load(test.task, "test")
+    with pytest.raises(ConfigurationError, match="metric='accuracy'"):
+        replace(of_kind.plan, metrics=("accuracy",))
     with pytest.raises(DataError, match="none of its labels"):
-        GoldRows.of(dataset, ("gene", "cell"))
+        GoldRows.of(load(test.task, "test"), ("gene", "cell"))
 
 
-def test_nothing_is_said_twice_and_a_killed_run_goes_on(
-    of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_said_twice_and_a_killed_run_goes_on(of_kind: Evaluated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that finds all pieces runs no model; where some are missing, their texts alone are read again."""
-    for first, product in ((of_entities, UncertaintyTagger), (of_labels[0], UncertaintyLabeler)):
-        read: list[int] = []
-        predict = product.predict
+    product, read = type(of_kind.product), list[int]()
+    predict = product.predict
+    for does in ("predict", "calibrate"):
+        monkeypatch.setattr(product, does, lambda *_, **__: pytest.fail("a model ran again"))
+    assert of_kind.again().to_dict() == of_kind.results.to_dict()
 
-        def counted(self: Any, texts: Any, *, predict: Any = predict, read: list[int] = read, **options: Any) -> Any:
-            read.append(len(texts))
-            return predict(self, texts, **options)
+    def counted(self: Any, texts: Any, **options: Any) -> Any:
+        read.append(len(texts))
+        return predict(self, texts, **options)
 
-        with monkeypatch.context() as patched:
-            for does in ("predict", "calibrate"):
-                patched.setattr(product, does, lambda *_, **__: pytest.fail("a model ran again"))
-            again = evaluate(first.source, first.source.plan, first.store)
-        assert again.to_dict() == first.results.to_dict()
-        lost = {path: dict(np.load(path)) for path in first.store.directory.glob("answers=*/piece-00001.npz")}
-        for path in lost:
-            path.write_bytes(path.read_bytes()[:40])
-        with monkeypatch.context() as patched:
-            patched.setattr(product, "predict", counted)
-            patched.setattr(product, "calibrate", lambda *_, **given: pytest.fail("it was calibrated again"))
-            evaluate(first.source, first.source.plan, first.store)
-        assert read == [16] * len(lost)
-        for path, before in lost.items():
-            after = dict(np.load(path))
-            for name in before.keys() - {"seconds"}:
-                np.testing.assert_array_equal(after[name], before[name])
+    lost = {path: dict(np.load(path)) for path in of_kind.store.directory.glob("answers=*/piece-00001.npz")}
+    for path in lost:
+        path.write_bytes(path.read_bytes()[:40])
+    monkeypatch.setattr(product, "predict", counted)
+    of_kind.again()
+    assert read == [16] * len(lost)
+    for path, before in lost.items():
+        after = dict(np.load(path))
+        for name in before.keys() - {"seconds"}:
+            np.testing.assert_array_equal(after[name], before[name])
 
 
-def test_another_machine_stores_the_same(of_entities: Evaluated, tmp_path: Path) -> None:
-    runs = AnswerRuns(of_entities.source, of_entities.store)
-    for cell in sets_of(of_entities.source.plan):
-        (job,) = runs.jobs(replace(cell, contender=of_entities.source.plan.contenders[1]))
-        compute_elsewhere(lambda: of_entities.source, tmp_path, job)
-        there = AnswerRuns(of_entities.source, Store(tmp_path))
+def test_another_machine_stores_the_same(of_kind: Evaluated, tmp_path: Path) -> None:
+    source = GivenModels([Checkpoint("tiny", of_kind.product.model, of_kind.product.tokenizer)], of_kind.plan)
+    here, there = AnswerRuns(source, of_kind.store), AnswerRuns(source, Store(tmp_path))
+    for cell in sets_of(of_kind.plan):
+        (job,) = here.jobs(replace(cell, contender=of_kind.plan.contenders[1]))
+        compute_elsewhere(source, tmp_path, job)
         theirs = there.run(job)
-        for name, values in vars(replace(runs.run(job), seconds=theirs.seconds)).items():
+        for name, values in vars(replace(here.run(job), seconds=theirs.seconds)).items():
             np.testing.assert_array_equal(getattr(theirs, name), values)
-        assert there.ready(job).calibration_.rules == runs.ready(job).calibration_.rules
+        assert there.ready(job).calibration_.rules == here.ready(job).calibration_.rules
 
 
-def test_metrics_and_perturbations_can_be_asked_for(
-    labeler: UncertaintyLabeler, of_labels: tuple[Evaluated, GoldRows], tmp_path: Path
-) -> None:
-    plan = replace(of_labels[0].source.plan, metrics=("label_ece",), perturbations=("swap",))
-    first, swapped = evaluated(labeler, plan, tmp_path).results.sets
+def test_metrics_and_perturbations_can_be_asked_for(of_kind: Evaluated, of_labels: Evaluated, tmp_path: Path) -> None:
+    kind = of_kind.results.kind
+    results = of_kind.again(replace(of_kind.plan, metrics=parse_metrics("all", kind)))
+    assert tuple(results.sets[0].scores["base"]) == OUTCOMES[kind].every
+    plan = replace(of_labels.plan, metrics=("label_ece",), perturbations=("swap",))
+    first, swapped = of_labels.again(plan, tmp_path).sets
     assert (first.name, swapped.name) == ("rows/test", "rows+swap/test")
     assert list(swapped.scores["base"]) == ["label_ece"]
-    assert first.scores["base"]["label_ece"] == of_labels[0].results.sets[0].scores["base"]["label_ece"]
-    with pytest.raises(ConfigurationError, match="metric='accuracy'"):
-        replace(plan, metrics=("accuracy",))
-
-
-def test_every_metric_of_a_kind_can_be_asked_for(of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows]) -> None:
-    for first in (of_entities, of_labels[0]):
-        source, kind = first.source, first.results.kind
-        plan = replace(source.plan, metrics=parse_metrics("all", kind))
-        results = evaluate(GivenProduct(source.product, source.name, plan), plan, first.store)
-        assert tuple(results.sets[0].scores["base"]) == OUTCOMES[kind].every
+    assert first.scores["base"]["label_ece"] == of_labels.results.sets[0].scores["base"]["label_ece"]

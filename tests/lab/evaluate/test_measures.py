@@ -10,13 +10,12 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from by_hand import slow_aurc
-from uatlite.lab.evaluate import predict
+from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.models import GivenModels
+from uatlite.lab.evaluate.models import GivenModels, Model
 from uatlite.lab.evaluate.outcomes import outcome_of
 from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import OutOfScope, Results
-from uatlite.lab.evaluate.runs import Model
 from uatlite.lab.evaluate.scope import Mixture
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.results import markdown, records, tables_of
@@ -141,7 +140,7 @@ def test_nothing_is_predicted_twice(
     learned, store = parse_contenders("distilled:of=uat,samples=2+its"), evaluated[1]
     plan = replace(mixed_plan, contenders=(*mixed_plan.contenders, *learned))
     first = evaluate(checkpoint, plan, store)
-    monkeypatch.setattr(predict, "run_tokens", lambda *_: pytest.fail("a model ran again"))
+    monkeypatch.setattr(running, "run_tokens", lambda *_: pytest.fail("a model ran again"))
     stamps = {path: path.stat().st_mtime_ns for path in store.directory.rglob("*.parquet")}
     assert set(found(first).runs["base"]) < {run.provenance.recipe.key for run in store.runs()}
     again = evaluate(checkpoint, plan, Store(store.directory))

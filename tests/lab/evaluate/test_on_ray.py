@@ -2,17 +2,17 @@
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reference import Recorded
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.evaluate import jobs_of
-from uatlite.lab.evaluate.models import GivenModels, load_models
+from uatlite.lab.evaluate.models import load_models
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
-from uatlite.lab.evaluate.runs import NoProgress, Runs, compute_piece
+from uatlite.lab.evaluate.runs import Runs, compute_piece
 from uatlite.lab.evaluate.store import Store
 
 
@@ -24,10 +24,6 @@ def plan(tmp_path: Path, made_texts) -> Plan:  # type: ignore[no-untyped-def]
     path.write_text("\n".join(["text,label", *rows]))
     chosen = choose_set(None, path, text="text", text_pair=None, label="label")
     return Plan(parse_contenders("base,uat:samples=2+ts"), chosen, seeds=2)
-
-
-def source_of(saved: Path, plan: Plan) -> Callable[[], GivenModels]:
-    return partial(load_models, [str(saved)], [str(saved)], plan)
 
 
 class Workers:
@@ -42,9 +38,9 @@ class Workers:
 
 
 def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_path: Path) -> None:
-    workers, source = Workers(), source_of(saved, plan)
+    workers, source = Workers(), load_models([str(saved)], [str(saved)], plan)
     shared, alone = (
-        Runs(source(), Store(tmp_path / name), remote) for name, remote in (("shared", workers), ("alone", None))
+        Runs(source, Store(tmp_path / name), remote) for name, remote in (("shared", workers), ("alone", None))
     )
     jobs = jobs_of(plan, shared)
     assert [(job.method.name, job.on.split("/")[1], job.seed) for job in jobs] == [
@@ -52,21 +48,23 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_p
         ("base", "calibration", 0),
         *(("uat:samples=2", split, seed) for split in ("test", "calibration") for seed in (0, 1)),
     ]
+    display = Recorded()
+    display.begin("predicting", 0.0)
     for runs in (shared, alone):
-        runs.compute(jobs, NoProgress())
+        runs.compute(jobs, display)
     assert workers.done == sum(map(shared.work, jobs))  # this process computed nothing
     for job in jobs:
         filled, expected = shared.predictions(job), alone.predictions(job)
         assert filled.ids == expected.ids
         np.testing.assert_array_equal(filled.logits, expected.logits)
-    Runs(source(), Store(tmp_path / "shared"), workers).compute(jobs, NoProgress())
+    Runs(source, Store(tmp_path / "shared"), workers).compute(jobs, display)
     assert workers.done == sum(map(shared.work, jobs))  # nor did the workers again
 
 
 def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, tmp_path: Path) -> None:
-    source = source_of(saved, plan)
-    job = jobs_of(plan, runs := Runs(source(), Store(tmp_path / "store")))[0]
-    key = runs.store_job(job).recipe.key
+    source = load_models([str(saved)], [str(saved)], plan)
+    job = jobs_of(plan, runs := Runs(source, Store(tmp_path / "store")))[0]
+    key = runs.store_job(job).provenance.recipe.key
     rows = tmp_path / "rows.csv"
     rows.write_text(rows.read_text().replace("a1", "a2"))
     with pytest.raises(DataError, match="the models or the data are not those of the driver: there is no base on"):

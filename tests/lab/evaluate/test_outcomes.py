@@ -57,15 +57,15 @@ def test_without_a_calibrator_it_is_the_softmax_of_the_mean_logits(
     logits: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> None:
     outcome = outcome_of(stored(logits, labels), None)
-    np.testing.assert_allclose(outcome.probabilities, softmax(logits.astype(np.float64).mean(axis=0)))
-    np.testing.assert_array_equal(outcome.labels, labels)
+    np.testing.assert_allclose(outcome.rows.probabilities, softmax(logits.astype(np.float64).mean(axis=0)))
+    np.testing.assert_array_equal(outcome.rows.labels, labels)
     assert outcome.doubt is None
 
 
 def test_columns_are_put_in_the_order_of_the_task(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
     moved = outcome_of(stored(logits, labels, columns=((2,), (0,), (1,))), None)
     plain = outcome_of(stored(logits, labels), None)
-    np.testing.assert_array_equal(moved.probabilities, plain.probabilities[:, [2, 0, 1]])
+    np.testing.assert_array_equal(moved.rows.probabilities, plain.rows.probabilities[:, [2, 0, 1]])
 
 
 def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
@@ -86,7 +86,7 @@ def test_classes_are_summed_after_softmax_and_after_calibration(
     hans = stored(logits, labels.clip(0, 1), columns=((0,), (1, 2)), names=("entailment", "non-entailment"))
     three = fitted.probabilities(logits.astype(np.float64).mean(axis=0))
     outcome = outcome_of(hans, fitted)
-    np.testing.assert_allclose(outcome.probabilities, np.stack([three[:, 0], three[:, 1] + three[:, 2]], axis=1))
+    np.testing.assert_allclose(outcome.rows.probabilities, np.stack([three[:, 0], three[:, 1] + three[:, 2]], axis=1))
     with pytest.raises(CalibrationError, match=r"sums several classes of the model into one.*--shift"):
         fit_calibrator("temperature", hans)
 
@@ -94,8 +94,8 @@ def test_classes_are_summed_after_softmax_and_after_calibration(
 def test_rows_without_a_label_are_left_out(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
     some = np.where(np.arange(60) % 3 == 0, NO_LABEL, labels)
     outcome = outcome_of(stored(logits, some), None)
-    np.testing.assert_array_equal(outcome.labels, labels[np.arange(60) % 3 != 0])
-    assert len(outcome.probabilities) == 40
+    np.testing.assert_array_equal(outcome.rows.labels, labels[np.arange(60) % 3 != 0])
+    assert len(outcome.rows.probabilities) == 40
     with pytest.raises(DataError, match="nothing to score"):
         outcome_of(stored(logits, np.full(60, NO_LABEL)), None)
 
@@ -107,11 +107,11 @@ def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(
     gold = np.where(np.arange(60) % 4 == 0, 3, labels)
     unknown = outcome_of(stored(logits, gold, names=names, classes=NLI, out_of_scope=3), None)
     everything = softmax(logits.astype(np.float64).mean(axis=0))
-    assert len(unknown.labels) == 45
+    assert len(unknown.rows) == 45
     np.testing.assert_array_equal(unknown.out_of_scope, gold == 3)
     np.testing.assert_allclose(unknown.doubt, 1 - everything.max(axis=1))
     known = outcome_of(stored(logits, labels, names=("entailment", "neutral", "oos"), out_of_scope=2), None)
-    assert len(known.labels) == 60
+    assert len(known.rows) == 60
     np.testing.assert_allclose(known.doubt, everything[:, 2])
 
 

@@ -15,11 +15,11 @@ import torch
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.lab.evaluate import predict
+from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import GivenModels
 from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contenders
-from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare
+from uatlite.lab.evaluate.runs import Prepared, StoreJob, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import Checkpoint
@@ -63,7 +63,7 @@ def test_provenance_says_where_the_numbers_come_from(
 def counted(monkeypatch: pytest.MonkeyPatch, most: int = -1) -> list[int]:
     """The rows of each piece that a model is run on from now on; after so many pieces it is interrupted."""
     rows: list[int] = []
-    run = predict.run_tokens
+    run = running.run_tokens
 
     def run_tokens(model: Any, method: Any, tokens: Any, places: list[int]) -> Any:
         if len(rows) == most:
@@ -71,7 +71,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, most: int = -1) -> list[int]:
         rows.append(len(places))
         return run(model, method, tokens, places)
 
-    monkeypatch.setattr(predict, "run_tokens", run_tokens)
+    monkeypatch.setattr(running, "run_tokens", run_tokens)
     return rows
 
 
@@ -112,7 +112,7 @@ import torch; torch.set_num_threads(1)
 from conftest import make_dataset, LABELS
 from uatlite.model.load import load_checkpoint
 from uatlite.text.labels import Alignment
-from uatlite.lab.evaluate.predict import StoreJob, prepare
+from uatlite.lab.evaluate.runs import StoreJob, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods import METHODS
 

@@ -9,7 +9,7 @@ from scipy.stats import pearsonr
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.evaluate.predict import rescaled_embeddings
+from uatlite.lab.evaluate.models import rescaled_embeddings
 from uatlite.lab.paper.probes import layers_of, weighted_correlation
 from uatlite.model.load import model_hash
 from uatlite.passes.config import UATConfig

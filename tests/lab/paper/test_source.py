@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate import predict
+from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
 from uatlite.lab.evaluate.comparison import Sampled
+from uatlite.lab.evaluate.models import Model
 from uatlite.lab.evaluate.plan import parse_contender
-from uatlite.lab.evaluate.runs import Model, Runs
+from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import Arrays, Store
 from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.source import FineTunedModels
@@ -139,10 +140,10 @@ def test_what_a_method_learns_from_another_is_computed_once(
         runs = Runs(source, Store(tmp_path / "store"))
         cell = CellSpec(measure="nll", contender=parse_contender("distilled+its"), task="sst2")
         source.fine_tune(runs.jobs(cell)[0].model, lambda work: None)
-        return runs.outcomes(cell)[0].probabilities.tolist()
+        return runs.outcomes(cell)[0].rows.probabilities.tolist()
 
     first = outcome()
     names = sorted(run.provenance.method for run in Store(tmp_path / "store").runs())
     assert names == ["analytic", "base", "base", "distilled", "distilled"]  # on calibration rows and test rows
-    monkeypatch.setattr(predict, "run_tokens", lambda *_: pytest.fail("a model ran again"))
+    monkeypatch.setattr(running, "run_tokens", lambda *_: pytest.fail("a model ran again"))
     assert outcome() == first

@@ -155,7 +155,7 @@ def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, monkeyp
     names = [name for name in NAMES if name != "shift"]  # which another test has made with two seeds since
     before = {path: path.read_bytes() for path in ((whole.directory / "tables" / f"{name}.json") for name in names)}
     monkeypatch.setattr("uatlite.lab.train.fine_tune._tuned", lambda *_: pytest.fail("a model was trained again"))
-    monkeypatch.setattr("uatlite.lab.evaluate.predict.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
+    monkeypatch.setattr("uatlite.lab.evaluate.runs.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
     monkeypatch.setattr(np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
     write_reproduction(names, whole.directory, settings, Recorded())
     assert {path: path.read_bytes() for path in before} == before

@@ -32,13 +32,15 @@ from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.intervals import METRICS
+from uatlite.metrics.rows import Rows
 from uatlite.metrics.selective import aurc
 
 
 def outcome(confidence: list[float], right: list[int]) -> Outcome:
     """Two classes: class 1 is always predicted, and it is right where `right` says so."""
     p = np.array(confidence)
-    return Outcome(np.column_stack([1 - p, p]), np.array(right), None, None)
+    rows = Rows.of(np.column_stack([1 - p, p]), np.array(right))
+    return Outcome(rows, rows)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +65,12 @@ def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
     bins = reliability(many)
     count = bins["correct"] + bins["wrong"]
     gaps = np.nansum(count * np.abs(bins["confidence"] - bins["accuracy"])) / count.sum()
-    assert gaps == pytest.approx(ece(many.probabilities, many.labels))
+    assert gaps == pytest.approx(ece(many.rows.probabilities, many.rows.labels))
 
 
 def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Outcome) -> None:
-    few = Outcome(many.probabilities[:150], many.labels[:150], None, None)  # no more points than a curve keeps
-    curve = risk_curve(few)
+    few = Rows.of(many.rows.probabilities[:150], many.rows.labels[:150])  # no more points than a curve keeps
+    curve = risk_curve(Outcome(few, few))
     assert curve["coverage"][-1] == 1
     assert curve["risk"][-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
     assert curve["risk"].mean() == pytest.approx(aurc(few.probabilities, few.labels))
@@ -94,9 +96,9 @@ def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
 def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
     curve = at_thresholds(many)
     i = int(np.argmin(np.abs(curve["tau"] - 0.9)))
-    admitted = many.probabilities.max(axis=1) > curve["tau"][i]
+    admitted = many.rows.confidence > curve["tau"][i]
     assert curve["coverage"][i] == pytest.approx(admitted.mean())
-    assert curve["accuracy"][i] == pytest.approx((many.labels == 1)[admitted].mean())
+    assert curve["accuracy"][i] == pytest.approx((many.rows.labels == 1)[admitted].mean())
     assert curve["tau"][0] == 0.5
     nothing = at_thresholds(outcome([0.6, 0.7], [1, 0]))  # at the highest threshold
     assert nothing["coverage"][-1] == 0
@@ -115,7 +117,7 @@ def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
 def test_the_rows_that_are_drawn_are_the_rows_that_were_scored(opened: Evaluation) -> None:
     for scores in opened.results.sets:
         for name, said in opened.outcomes(scores.name).items():
-            assert METRICS["nll"](said.probabilities, said.rows.labels) == pytest.approx(
+            assert METRICS["nll"](said.rows.probabilities, said.rows.labels) == pytest.approx(
                 scores.scores[name]["nll"].mean
             )
 

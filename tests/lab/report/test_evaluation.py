@@ -104,8 +104,8 @@ def test_a_run_that_the_store_lost_is_named(evaluation: Path, tmp_path: Path) ->
     with pytest.raises(StoreError, match=r"holds no results\.json; give the directory"):
         open_evaluation(tmp_path)
     assert np.array_equal(
-        open_evaluation(evaluation / "store").outcomes("toy/test")["base"].labels,
-        open_evaluation(evaluation).outcomes("toy/test")["base"].labels,
+        open_evaluation(evaluation / "store").outcomes("toy/test")["base"].rows.labels,
+        open_evaluation(evaluation).outcomes("toy/test")["base"].rows.labels,
     )
 
 

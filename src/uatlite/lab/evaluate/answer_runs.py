@@ -14,97 +14,67 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
-from uatlite.classifier.classifiers import load as load_product
+from uatlite.classifier.classifiers import PRODUCTS, AnyProduct
+from uatlite.classifier.product import KINDS
 from uatlite.classifier.record import Calibration
 from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.models import Sets, absolute
+from uatlite.lab.evaluate.models import BASE_METHOD, GivenModels, Job
 from uatlite.lab.evaluate.outcomes import (
-    OUTCOMES,
-    AnswerOutcome,
-    AnswerScores,
+    SEVERAL,
     GoldRows,
     JudgedAnswers,
     PromiseCheck,
     check_promise,
 )
-from uatlite.lab.evaluate.plan import Contender, Plan
-from uatlite.lab.evaluate.results import Answers, SetFacts
-from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Remote, Runs, nothing
+from uatlite.lab.evaluate.plan import Contender
+from uatlite.lab.evaluate.results import Answers, SetScores
+from uatlite.lab.evaluate.runs import Remote, Runs, nothing
 from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Arrays, Store, kept_arrays
 from uatlite.methods.registry import method_to_dict
+from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimates, Resampling
-from uatlite.model.load import Checkpoint
 from uatlite.text.write import Pieces
-
-SeveralProduct = UncertaintyTagger | UncertaintyLabeler
-
-
-class GivenProduct(Sets):
-    """The source of an evaluation of several answers a text: a model, and the sets of a plan."""
-
-    def __init__(self, product: SeveralProduct, name: str, plan: Plan) -> None:
-        super().__init__(plan, name, product.runtime.hash)
-        self.product = product
-
-    @property
-    def elsewhere(self) -> "Callable[[], GivenProduct]":
-        return partial(load_source, absolute(self.name), self.name, self.plan)
-
-    @property
-    def scores(self) -> AnswerScores:
-        """What is scored of the answers, and how."""
-        scores = OUTCOMES[self.product.kind.name]
-        assert isinstance(scores, AnswerScores)
-        return scores
-
-    def load(self, model: Model) -> Checkpoint:
-        return Checkpoint(self.name, self.product.model, self.product.tokenizer)
-
-
-def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
-    """The source of an evaluation on another machine that sees the same files."""
-    product: Any = load_product(path, method=BASE_METHOD, calibrated=False)
-    return GivenProduct(product, name, plan)
 
 
 class AnswerRuns(Runs):
     """The stored runs of an evaluation of several answers a text. The rows of an outcome are answers."""
 
-    source: GivenProduct
+    source: GivenModels
 
-    def __init__(self, source: GivenProduct, store: Store, remote: Remote | None = None) -> None:
+    def __init__(self, source: GivenModels, store: Store, remote: Remote | None = None) -> None:
         super().__init__(source, store, remote)
+        kind = source.plan.test.task.kind
+        self.scores = SEVERAL[kind]
+        product = next(product for product in PRODUCTS if KINDS[kind] in product.kinds)
+        self.product = partial(product, source.plain.model, source.plain.tokenizer)
+        names = self.product(BASE_METHOD).class_names
+        self.gold = lru_cache(maxsize=12)(lambda job: GoldRows.of(self.dataset(job), names))
+        self._ready = cache(self._calibrated)
         self._answers: dict[Job, JudgedAnswers] = {}
-        self._ready: dict[Job, SeveralProduct] = {}
-        self.gold = lru_cache(maxsize=12)(self._gold)
 
     def jobs(self, cell: CellSpec) -> list[Job]:
         """A cell's contender on its rows, for each seed."""
         return [replace(job, contender=cell.contender) for job in super().jobs(cell)]
 
-    def fill(self, job: Job, advance: Callable[[int], None] = nothing) -> None:
-        self.run(job, advance)
-
     def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
         if self._remote is not None:
-            here = self.source.elsewhere, self.store.directory.absolute()
+            here = self.source, self.store.directory.absolute()
             missing = [job for job in jobs if not self._pieces(job).finished]
             self._remote.run([partial(compute_elsewhere, *here, job) for job in missing], advance)
+
+    def fill(self, job: Job, advance: Callable[[int], None] = nothing) -> None:
+        self.run(job, advance)
 
     def run(self, job: Job, advance: Callable[[int], None] = nothing) -> JudgedAnswers:
         """What is said in a job; only pieces that the store does not have are computed."""
         if job not in self._answers:
             pieces, rows, parts = self._pieces(job), self.gold(job), []
-            if not pieces.begun:
-                pieces.begin(self._record(job))
             size = max(FEWEST_ROWS, -(-len(rows.texts) // PIECES))
             for number, start in enumerate(range(0, len(rows.texts), size)):
                 say = partial(self._say, job, rows, slice(start, start + size))
@@ -121,73 +91,63 @@ class AnswerRuns(Runs):
         said = product.predict(rows.texts[some], check_shift=False)
         seconds = time.perf_counter() - begun
         gold = product.kind.gold(rows.gold[some], said.texts, said.classes)
-        return vars(JudgedAnswers.of(said, gold, self.source.scores, contender_of(job).name == BASE_METHOD, seconds))
+        return vars(JudgedAnswers.of(said, gold, self.scores, contender_of(job).name == BASE_METHOD, seconds))
 
-    def _record(self, job: Job) -> dict[str, Any]:
-        """What determines the answers of a job."""
-        home = self.dataset(job.home).fingerprint if contender_of(job).calibrated else None
-        plan = self.source.plan
-        return {
-            "model": self.source.hash, "data": self.dataset(job).fingerprint, "calibration": home,
-            "method": method_to_dict(job.method), "calibrator": contender_of(job).calibrator, "target": plan.target,
+    def _pieces(self, job: Job) -> Pieces:
+        """Where the answers of a job are; what determines them is their record, and its hash the name."""
+        contender, plan = contender_of(job), self.source.plan
+        record = {
+            "model": self.source.plain.hash, "data": self.dataset(job).fingerprint,
+            "calibration": self.dataset(job.home).fingerprint if contender.calibrated else None,
+            "method": method_to_dict(job.method), "calibrator": contender.calibrator, "target": plan.target,
             "seed": job.seed, "max_length": plan.max_length, "uatlite": version("uatlite"),
             "columns": [field.name for field in fields(JudgedAnswers)],
         }  # fmt: skip
+        key = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+        pieces = Pieces(self.store.directory / f"answers={key}", record="_run.json", complete="_complete.json")
+        if not pieces.begun:
+            pieces.begin(record)
+        return pieces
 
-    def _pieces(self, job: Job) -> Pieces:
-        key = hashlib.sha256(json.dumps(self._record(job), sort_keys=True).encode()).hexdigest()[:16]
-        return Pieces(self.store.directory / f"answers={key}", record="_run.json", complete="_complete.json")
-
-    def ready(self, job: Job) -> SeveralProduct:
+    def ready(self, job: Job) -> AnyProduct:
         """The product with the contender's method, calibrated where the contender is."""
-        key, product, plan = job.home, self.source.product, self.source.plan
-        if key not in self._ready:
-            made = type(product)(
-                product.model, product.tokenizer, job.method, seed=job.seed, max_length=plan.max_length
-            )
-            if contender_of(job).calibrated:
-                made.calibration_ = self._calibration(made, job.home)
-            self._ready[key] = made
-        return self._ready[key]
+        return self._ready(job.home)
 
-    def _calibration(self, product: SeveralProduct, home: Job) -> Calibration:
-        """What a contender learns from the calibration rows; it is learned once, and kept with its answers to them."""
-        pieces, name = self._pieces(home), "calibration.npz"
-        learned = pieces.read(name, Calibration.read)
-        if learned is None:
-            rows, asked = self.gold(home), self.source.scores.promise(self.source.plan.target)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
-                product.calibrate(rows.texts, rows.gold, **asked)  # type: ignore[arg-type]
-            learned = product.calibration_
-            assert learned is not None
-            if not pieces.begun:
-                pieces.begin(self._record(home))
-            with pieces.write(name) as file:
-                learned.write(file)
-        return learned
+    def _calibrated(self, home: Job) -> AnyProduct:
+        """The same; what is learned from the calibration rows is learned once, and kept with the answers to them."""
+        plan = self.source.plan
+        product = self.product(home.method, seed=home.seed, max_length=plan.max_length)
+        if contender_of(home).calibrated:
+            pieces, name = self._pieces(home), "calibration.npz"
+            learned = pieces.read(name, Calibration.read)
+            if learned is None:
+                rows, asked = self.gold(home), self.scores.promise(plan.target)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
+                    learned = product.calibrate(rows.texts, rows.gold, **asked).calibration_  # type: ignore[arg-type]
+                assert learned is not None
+                with pieces.write(name) as file:
+                    learned.write(file)
+            product.calibration_ = learned
+        return product
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _gold(self, job: Job) -> GoldRows:
-        return GoldRows.of(self.dataset(job), self.source.product.class_names)
-
     def estimates(self, cell: CellSpec) -> list[Estimates]:
-        scores, said = self.source.scores, map(self.run, self.jobs(cell))
-        return [scores.estimates(answers, answers.outcome(scores)) for answers in said]
+        return [self.scores.estimates(self.run(job)) for job in self.jobs(cell)]
 
     def answers(self, cells: Iterable[CellSpec]) -> Answers:
         """The answers of the first seed, which figures are of."""
-        answers: dict[str, dict[str, AnswerOutcome]] = {}
+        answers: dict[str, dict[str, AnswerRows]] = {}
         for cell in cells:
             job = self.jobs(cell)[0]
-            answers.setdefault(job.set_name, {})[cell.contender.name] = self.run(job).outcome(self.source.scores)
+            answers.setdefault(job.set_name, {})[cell.contender.name] = self.run(job).rows
         return answers
 
-    def facts(self, cell: CellSpec) -> SetFacts:
+    def facts(self, cell: CellSpec) -> SetScores:
         job = self.jobs(cell)[0]
         dataset, cut = self.dataset(job), self.run(job).cut
-        return SetFacts(
+        return SetScores(
             name=job.set_name,
             source=dataset.source,
             alignment=self.gold(job).note,
@@ -199,11 +159,12 @@ class AnswerRuns(Runs):
 
     def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
         """Whether what a cell's contender promises is kept on its rows, by the first seed."""
-        job, pairs = self.jobs(cell)[0], self.source.scores.pairs
+        job = self.jobs(cell)[0]
         calibration = self.ready(job).calibration_
         if calibration is None or calibration.rule is None:
             return []
-        return [check_promise(cell.contender.name, job.set_name, calibration.rule, self.run(job), pairs, how)]
+        said = self.run(job)
+        return [check_promise(cell.contender.name, job.set_name, calibration.rule, said, self.scores.pairs, how)]
 
     def cost(self, cell: CellSpec) -> tuple[float, float]:
         jobs = self.jobs(cell)
@@ -217,8 +178,8 @@ def contender_of(job: Job) -> Contender:
     return job.contender
 
 
-def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> float:
+def compute_elsewhere(source: GivenModels, store: Path, job: Job) -> float:
     """Compute a run on another machine that sees the directory of the store; returns the work done, in passes."""
-    runs = AnswerRuns(source(), Store(store))
+    runs = AnswerRuns(source, Store(store))
     runs.run(job)
     return runs.work(job)

@@ -4,25 +4,23 @@ The panels of a set are its metrics, calibration under the shift from the first 
 With texts out of scope there are three more: finding them, and abstention without them and with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError
-from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct
+from uatlite.lab.evaluate.answer_runs import AnswerRuns
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
-from uatlite.lab.evaluate.models import GivenModels, sets_of
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
+from uatlite.lab.evaluate.models import GivenModels, Job, sets_of
+from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan
-from uatlite.lab.evaluate.predict import PACKAGES
-from uatlite.lab.evaluate.results import Answers, OutOfScope, Results, SetScores
-from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs, nothing
+from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
+from uatlite.lab.evaluate.runs import PACKAGES, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.scope import labelled_in_scope, scope_jobs, scope_of
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import method_to_dict
@@ -32,12 +30,20 @@ from uatlite.model.load import Checkpoint
 
 _SCOPE = "scope"
 """The scope's row beside the contenders."""
-_Cells = Mapping[tuple[str, str], CellSpec]
-"""(contender, metric) -> the cell"""
+
+
+class _Silent:
+    """Progress that is not shown."""
+
+    def begin(self, stage: str, total: float) -> None: ...
+
+    def step(self, what: str) -> None: ...
+
+    def advance(self, amount: float) -> None: ...
 
 
 def evaluate(
-    models: Checkpoint | Sequence[Checkpoint] | GivenProduct,
+    models: Checkpoint | Sequence[Checkpoint],
     plan: Plan,
     store: Store,
     progress: Progress | None = None,
@@ -48,37 +54,27 @@ def evaluate(
     Predictions that the store has are not computed again, so an interrupted call resumes. With `remote`, the missing
     ones are computed on other machines.
     """
-    progress, one_class = progress or NoProgress(), not plan.several
-    source: GivenProduct | GivenModels
-    if isinstance(models, GivenProduct):
-        source = models
-    else:
-        source = GivenModels([models] if isinstance(models, Checkpoint) else models, plan)
-    runs = AnswerRuns(source, store, remote) if isinstance(source, GivenProduct) else Runs(source, store, remote)
+    progress = progress or _Silent()
+    source = GivenModels([models] if isinstance(models, Checkpoint) else models, plan)
+    runs = AnswerRuns(source, store, remote) if plan.several else Runs(source, store, remote)
     evaluation, sets = _Evaluation(plan, runs), sets_of(plan)
     jobs = jobs_of(plan, runs)
     progress.begin("predicting", sum(map(runs.work, jobs)))
     runs.compute(jobs, progress)
-    cells = {contender.name: replace(sets[0], contender=contender) for contender in plan.contenders}
-    calibrators = {name: runs.calibrators(cell) for name, cell in cells.items() if one_class}
+    cells = evaluation.contended(sets[0])
+    calibrators = {} if plan.several else {name: runs.calibrators(cell) for name, cell in cells.items()}
     progress.begin("scoring", len(sets))
     scored = []
     for cell in sets:
         progress.step(runs.jobs(cell)[0].set_name)
         scored.append(evaluation.score_set(cell, sets[0], progress.advance))
-    promises: tuple[PromiseCheck, ...] = ()
-    answers: Answers = {}
-    if isinstance(runs, AnswerRuns):
-        contended = [replace(cell, contender=contender) for cell in sets for contender in plan.contenders]
-        promises = tuple(check for cell in contended for check in runs.promises(cell, plan.resampling))
-        answers = runs.answers(contended)
     outside = None
     if plan.out_of_scope is not None:
         progress.begin("scoring with texts out of scope", 3)
         outside = evaluation.score_outside(sets[0], progress.advance)
-    return Results(
+    results = Results(
         model=source.name,
-        model_hash=source.hash,
+        model_hash=source.plain.hash,
         contenders=tuple(cells),
         methods={name: evaluation.about(cell) for name, cell in cells.items()},
         metrics=plan.scored,
@@ -90,13 +86,14 @@ def evaluate(
         },
         versions={package: version(package) for package in PACKAGES},
         out_of_scope=outside,
-        texts=tuple(runs.dataset(jobs[0]).examples) if one_class else (),
         calibration_runs=evaluation.keys(calibration_of(sets[0])) if plan.calibrates else {},
         suggested=plan.suggested,
-        kind="one" if one_class else plan.test.task.kind,
-        promises=promises,
-        answers=answers,
     )
+    if not isinstance(runs, AnswerRuns):
+        return replace(results, texts=tuple(runs.dataset(jobs[0]).examples))
+    contended = [cell for each in sets for cell in evaluation.contended(each).values()]
+    promises = tuple(check for cell in contended for check in runs.promises(cell, plan.resampling))
+    return replace(results, kind=plan.test.task.kind, promises=promises, answers=runs.answers(contended))
 
 
 def calibration_of(test: CellSpec) -> CellSpec:
@@ -126,39 +123,40 @@ class _Evaluation:
     plan: Plan
     runs: Runs
 
+    def contended(self, cell: CellSpec) -> dict[str, CellSpec]:
+        """A cell for each contender, by its name."""
+        return {contender.name: replace(cell, contender=contender) for contender in self.plan.contenders}
+
     def score_set(self, cell: CellSpec, first: CellSpec, tick: Tick) -> SetScores:
         """Every contender on a set; each set after the first is also scored as a shift of the first."""
         plan, usual = self.plan, replace(cell, contender=self.plan.contenders[0])
-        tables = {"scores": plan.scored}
-        if not plan.several:
-            flags = self.runs.outcomes(usual)[0].out_of_scope
-            # where texts out of scope were given and are of the same rows, these have tables of their own
-            apart = cell == first and plan.out_of_scope == plan.test
-            if cell != first:
-                tables["shift"] = tuple(SHIFT)
-            if flags is not None and flags.any() and not flags.all() and not apart:
-                tables["detection"] = tuple(DETECTION)
-        scored: dict[str, Any] = {
-            table: self.scores(self.panel(cell, {name: name for name in names}), tick if table == "scores" else nothing)
-            for table, names in tables.items()
-        }
-        return SetScores(**vars(self.runs.facts(usual)), **scored, runs=self.keys(cell))
+        scored = replace(self.runs.facts(usual), scores=self.scores(cell, plan.scored, tick=tick))
+        if plan.several:
+            return scored
+        if cell != first:
+            scored = replace(scored, shift=self.scores(cell, SHIFT))
+        flags = self.runs.outcomes(usual)[0].out_of_scope
+        # where texts out of scope were given and are of the same rows, these have tables of their own
+        apart = cell == first and plan.out_of_scope == plan.test
+        if flags is not None and flags.any() and not flags.all() and not apart:
+            scored = replace(scored, detection=self.scores(cell, DETECTION))
+        return replace(scored, runs=self.keys(cell))
 
     def score_outside(self, test: CellSpec, tick: Tick) -> OutOfScope:
         """Every contender on the test rows together with the texts out of scope; the plain model says what is in it."""
         plan, runs, cell = self.plan, self.runs, replace(test, outside=self.plan.outside_name)
         job = runs.jobs(replace(cell, contender=plan.contenders[0]))[0]
         others = runs.predictions(job.over(plan.outside_name)).provenance
-        finding = self.panel(cell, {name: f"oos-{name}" for name in DETECTION})
-        areas = {"confidence_aurc": "{}-aurc"}
+        areas, alone = {"confidence_aurc": "aurc"}, {}
         try:
             _, note = scope_of(job, runs)
-            areas |= {"scope_aurc": "{}-aurc+scope", "scope_change": "{}-aurc-change"}
-            finding |= {(_SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
+            areas |= {"scope_aurc": "aurc+scope", "scope_change": "aurc-change"}
+            alone = {(_SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
         except CalibrationError as error:
             note = f"no scope: {str(error).rstrip('.')}"
-        inside, mixture = (
-            self.panel(cell, {name: area.format(rows) for name, area in areas.items()})
+        detection = self.scores(cell, DETECTION, [f"oos-{name}" for name in DETECTION], tick=tick, alone=alone)
+        in_scope, mixture = (
+            self.scores(cell, areas, [f"{rows}-{area}" for area in areas.values()], tick=tick)
             for rows in ("inside", "mixture")
         )
         return OutOfScope(
@@ -167,34 +165,43 @@ class _Evaluation:
             rows=others.rows,
             in_scope_rows=int(labelled_in_scope(runs.predictions(job)).sum()),
             note=note,
-            detection=self.scores(finding, tick),
-            in_scope=self.scores(inside, tick),
-            mixture=self.scores(mixture, tick),
+            detection=detection,
+            in_scope=in_scope,
+            mixture=mixture,
             runs=self.keys(replace(test, on=plan.outside_name)),
         )
 
-    def panel(self, cell: CellSpec, columns: Mapping[str, str]) -> dict[tuple[str, str], CellSpec]:
-        """Contenders down, metrics across; `columns` says by which measure each metric is measured."""
-        return {
-            (contender.name, name): replace(cell, contender=contender, measure=measure)
-            for contender in self.plan.contenders
-            for name, measure in columns.items()
-        }
+    def scores(
+        self,
+        cell: CellSpec,
+        metrics: Iterable[str],
+        measures: Iterable[str] | None = None,
+        *,
+        tick: Tick = nothing,
+        alone: Mapping[tuple[str, str], CellSpec] | None = None,
+    ) -> Scores:
+        """Contenders down, metrics across, compared column by column; each metric by a measure, or that of its name.
 
-    def scores(self, cells: _Cells, tick: Tick) -> Scores:
-        """A panel, measured and compared column by column."""
+        `alone` are further cells by row and metric.
+        """
+        columns = list(metrics)
+        cells = {
+            (name, metric): replace(each, measure=measured)
+            for name, each in self.contended(cell).items()
+            for metric, measured in zip(columns, measures or columns, strict=True)
+        } | dict(alone or {})
         numbers = measure(cells.values(), self.runs, self.plan.resampling, tick=tick)
-        rows, metrics = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-        columns = {
+        rows = list(dict.fromkeys(name for name, _ in cells))
+        compared = {
             metric: scores_of({name: numbers[cells[name, metric]] for name in rows}, DIRECTIONS[metric])
-            for metric in metrics
+            for metric in columns
         }
-        return {name: {metric: column[name] for metric, column in columns.items()} for name in rows}
+        return {name: {metric: compared[metric][name] for metric in columns} for name in rows}
 
     def keys(self, cell: CellSpec) -> dict[str, tuple[str, ...]]:
-        """Method -> the names of its runs in the store, one for each seed."""
-        of_method = {contender.method.name: replace(cell, contender=contender) for contender in self.plan.contenders}
-        return {} if self.plan.several else {name: self.runs.keys(self.runs.jobs(c)) for name, c in of_method.items()}
+        """Method -> the names of its runs in the store, one for each seed; none of several answers a text."""
+        contended = () if self.plan.several else self.contended(cell).values()
+        return {each.contender.method.name: self.runs.keys(each) for each in contended}
 
     def about(self, cell: CellSpec) -> dict[str, object]:
         """The method of a cell's contender, and what it costs."""

@@ -31,9 +31,10 @@ from uatlite.errors import (
 )
 from uatlite.lab.evaluate.cells import CellSpec, Learning
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Tick, measured
+from uatlite.lab.evaluate.models import Job
 from uatlite.lab.evaluate.outcomes import LABEL_METRICS, OUTCOMES, outcome_of
 from uatlite.lab.evaluate.plan import Contender
-from uatlite.lab.evaluate.runs import Job, Runs
+from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.scope import Mixture, labelled_in_scope, not_labelled_outside, scope_jobs, strangeness
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.accuracy import DETECTION
@@ -56,7 +57,7 @@ from uatlite.values import Floats
 
 def cell_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
     """The contender on the cell's rows, and on the calibration rows where it is calibrated."""
-    return [*runs.calibrator_jobs(cell), *runs.jobs(cell)]
+    return [*(runs.calibration_jobs(cell) if cell.contender.calibrated else ()), *runs.jobs(cell)]
 
 
 def with_cell(other: Callable[[CellSpec], CellSpec]) -> Callable[[CellSpec, Runs], list[Job]]:
@@ -140,7 +141,7 @@ def shift(cell: CellSpec, runs: Runs) -> Sampled:
     """ΔECE or the robustness score, from the task's own test set to the cell's; each set is resampled by itself."""
     home = in_domain(cell)
     pairs = list(zip(runs.outcomes(home), runs.outcomes(cell), strict=True))
-    sizes = [len(outcome.labels) for outcome in pairs[0]]
+    sizes = [len(outcome.rows) for outcome in pairs[0]]
     names = (home.rows_name, cell.rows_name)  # the same draws as those of the cells that have either set alone
     rows = tuple(ResampledRows((size,), name) for size, name in zip(sizes, names, strict=True))
     return Sampled([shift_estimates(before.rows, after.rows)[cell.measure] for before, after in pairs], rows)
@@ -189,7 +190,7 @@ def selected(cell: CellSpec, runs: Runs) -> Sampled:
         confidence = outcome_of(runs.predictions(job), calibrator).rows.confidence
         tau = float(np.quantile(confidence, 1 - float(target), method="lower"))
         estimates.append(Estimate(partial(THRESHOLD_METRICS[kind].values, outcome.rows, tau=tau)))
-    return over_rows(cell, estimates, len(outcomes[0].labels))
+    return over_rows(cell, estimates, len(outcomes[0].rows))
 
 
 def selected_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
@@ -234,7 +235,7 @@ def learning_cell(cell: CellSpec) -> CellSpec:
 def learning_of(cell: CellSpec, runs: Runs, backbone: str) -> Learning:
     """Whether the model of a cell has learned its task; `backbone` is what it was fine-tuned from."""
     outcomes = runs.outcomes(learning_cell(cell))
-    labels = outcomes[0].labels
+    labels = outcomes[0].rows.labels
     return Learning(
         backbone=backbone,
         task=cell.task,

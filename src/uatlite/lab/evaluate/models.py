@@ -1,45 +1,148 @@
-"""The models and rows of `uatlite evaluate`: a plain model, those trained for a method, and the sets of a plan."""
+"""What an experiment runs on: its models, its jobs, and the source they come from; and the source of an evaluation."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, MissingDependency, ModelError
 from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, Plan
-from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Source
+from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, Contender, Plan
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
+from uatlite.lab.evaluate.store import set_name
+from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import attached
 from uatlite.text.examples import read_examples
 from uatlite.text.rows import Reject
 from uatlite.text.schema import Task
 from uatlite.text.tasks import load, sample
-from uatlite.values import Dataset, Example
+from uatlite.values import Dataset
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+BASE_METHOD = "base"
 TRAIN = "train"
 
 
-def sets_of(plan: Plan) -> list[CellSpec]:
-    """The sets of a plan, as cells without a measure: the test set, perturbed test sets, shifts."""
-    test = CellSpec(measure="", task=plan.test.task.name, on=plan.test.name, home=plan.test.name)
-    perturbed = [replace(test, perturbation=perturbation) for perturbation in plan.perturbations]
-    return [test, *perturbed, *(replace(test, on=choice.name) for choice in plan.shifts)]
+@dataclass(frozen=True)
+class Model:
+    """Names a fine-tuned model."""
+
+    name: str
+    """what it was fine-tuned from, or is loaded by"""
+    task: str
+    """that it was fine-tuned on; the calibration rows of it are the model's own"""
+    method: str = BASE_METHOD
+    """what it was trained for; 'base' unless a method has a training of its own"""
+    seed: int = 0
+    """of the fine-tuning"""
+
+    @property
+    def plain(self) -> "Model":
+        """The plain fine-tuning, which some methods begin with; its passes tell what is in scope."""
+        return replace(self, method=BASE_METHOD)
 
 
-class Sets:
-    """A model of a plan, and the sets of the plan, each read once."""
+@dataclass(frozen=True)
+class Job:
+    """A method of a model over some rows."""
 
-    def __init__(self, plan: Plan, name: str, hash: str) -> None:
-        self.plan, self.name, self.hash = plan, name, hash
-        self.label_order = plan.label_order
-        self._sets: dict[str, Dataset] = {}
+    model: Model
+    method: Method
+    """as it is asked for: nothing learned, without a seed"""
+    seed: int
+    on: str
+    """the set, 'mnli/test'"""
+    perturbation: str | None = None
+    rows: int | None = None
+    """at most this many rows"""
+    scale: float = 1.0
+    """token embeddings are multiplied by this"""
+    contender: Contender | None = None
+    """of several answers a text, where what is stored is calibrated"""
+
+    @property
+    def set_name(self) -> str:
+        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
+        task, _, split = self.on.partition("/")
+        return set_name(task, split, self.perturbation)
+
+    @property
+    def home(self) -> "Job":
+        """The same over the calibration rows of the model's own task."""
+        return self.over(f"{self.model.task}/{CALIBRATION}")
+
+    def of(self, method: Method, model: Model | None = None) -> "Job":
+        """Another method over the same rows, of another model if one is given."""
+        seed = self.seed if method.stochastic else 0
+        return replace(self, method=method.seeded(0), seed=seed, model=model or self.model)
+
+    def over(self, name: str) -> "Job":
+        """The same over another set, 'mnli/test'."""
+        return Job(self.model, self.method, self.seed, name, contender=self.contender)
+
+
+class Source(Protocol):
+    """Where the models and the rows of an experiment come from; a pickle of it makes the same on another machine."""
+
+    @property
+    def label_order(self) -> tuple[str, ...] | None:
+        """The task's labels in the order of the model's columns, where their names do not tell it."""
+
+    def models(self, cell: CellSpec) -> Sequence[tuple[Model, int]]:
+        """The model and the seed of each run of a cell."""
+
+    def load(self, model: Model) -> Checkpoint: ...
+
+    def task(self, on: str) -> Task:
+        """The task of the set called 'mnli/test'."""
+
+    def dataset(self, name: str) -> Dataset:
+        """The set called 'mnli/test'."""
+
+    def reference(self, model: Model) -> str | None:
+        """The set of training texts that say what is in scope of a model; None where there are none.
+
+        A CalibrationError says why there can be no scope.
+        """
+
+    def max_length(self, model: Model) -> int | None:
+        """The most tokens of a text; None for what the model takes."""
+
+    def describe(self, job: Job) -> str:
+        """A job in words."""
+
+
+class GivenModels:
+    """The source of an evaluation: a plain model, those trained for a method, and the sets of a plan."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
+        self.plain, self.trained = by_method(checkpoints)
+        self.plan, self.name, self.label_order = plan, self.plain.name, plan.label_order
+        self.dataset = cache(self._dataset)
+        self._names = [checkpoint.name for checkpoint in checkpoints]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_models, (list(map(absolute, self._names)), self._names, self.plan)
 
     def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
         method = cell.contender.method
-        trained = method.key if method.trained else BASE_METHOD
-        return [(Model(self.name, self.plan.test.task.name, trained), seed) for seed in self.plan.seeds_of(method)]
+        if method.trained and method.key not in self.trained:
+            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
+            raise ModelError(
+                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
+                f"its directory beside {self.name}: uatlite train --method {method.key} --task TASK -o DIR."
+            )
+        model = Model(self.name, self.plan.test.task.name, method.key if method.trained else BASE_METHOD)
+        return [(model, seed) for seed in self.plan.seeds_of(method)]
+
+    def load(self, model: Model) -> Checkpoint:
+        return self.trained.get(model.method, self.plain)
 
     def describe(self, job: Job) -> str:
         name = (job.contender or job.method).name
@@ -49,12 +152,7 @@ class Sets:
         shift = next((choice.task for choice in self.plan.shifts if choice.name == on), None)
         return shift or self.plan.test.task  # texts out of scope have its labels
 
-    def dataset(self, name: str) -> Dataset:
-        if name not in self._sets:
-            self._sets[name] = self._load(name)
-        return self._sets[name]
-
-    def _load(self, name: str) -> Dataset:
+    def _dataset(self, name: str) -> Dataset:
         plan, (_, _, split) = self.plan, name.partition("/")
         if name == plan.outside_name:
             return outside_texts(plan)
@@ -67,7 +165,7 @@ class Sets:
         return self.plan.max_length
 
     def reference(self, model: Model) -> str | None:
-        task, test = self.plan.test.task, self.plan.test
+        test, task = self.plan.test, self.plan.test.task
         if CALIBRATION not in task.splits:
             raise CalibrationError(f"{task.name} has no calibration split")
         if test.split == CALIBRATION:
@@ -79,32 +177,6 @@ class Sets:
             except (DataError, MissingDependency):
                 pass
         return None
-
-
-class GivenModels(Sets):
-    """The source of an evaluation of one class a text: a plain model, and those trained for a method."""
-
-    def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
-        self.plain, self.trained = by_method(checkpoints)
-        super().__init__(plan, self.plain.name, self.plain.hash)
-        self._names = [checkpoint.name for checkpoint in checkpoints]
-
-    @property
-    def elsewhere(self) -> Callable[[], Source]:
-        return partial(load_models, list(map(absolute, self._names)), self._names, self.plan)
-
-    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
-        method = cell.contender.method
-        if method.trained and method.key not in self.trained:
-            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
-            raise ModelError(
-                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
-                f"its directory beside {self.name}: uatlite train --method {method.key} --task TASK -o DIR."
-            )
-        return super().models(cell)
-
-    def load(self, model: Model) -> Checkpoint:
-        return self.trained.get(model.method, self.plain)
 
 
 def by_method(checkpoints: Sequence[Checkpoint]) -> tuple[Checkpoint, dict[str, Checkpoint]]:
@@ -142,12 +214,23 @@ def absolute(name: str) -> str:
     return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 
+def sets_of(plan: Plan) -> list[CellSpec]:
+    """The sets of a plan, as cells without a measure: the test set, perturbed test sets, shifts."""
+    test = CellSpec(measure="", task=plan.test.task.name, on=plan.test.name, home=plan.test.name)
+    perturbed = [replace(test, perturbation=perturbation) for perturbation in plan.perturbations]
+    return [test, *perturbed, *(replace(test, on=choice.name) for choice in plan.shifts)]
+
+
 def outside_texts(plan: Plan) -> Dataset:
     """The texts out of scope of a plan, without labels, as a data set of the task under test."""
     assert plan.out_of_scope is not None
     task, split = plan.out_of_scope.task, plan.out_of_scope.split
     if task.path is not None and task.layout.label is None:
-        examples, source = list(map(_usable, read_examples(task.path, task.layout))), str(task.path)
+        examples, source = [], str(task.path)
+        for row in read_examples(task.path, task.layout):
+            if isinstance(row, Reject):
+                raise row.as_error()
+            examples.append(row)
     else:
         data = load(task, split, plan.data_dir)
         examples, source = list(data.examples), data.source
@@ -160,7 +243,21 @@ def outside_texts(plan: Plan) -> Dataset:
     return Dataset(task.name, OUT_OF_SCOPE, plan.test.task.labels, tuple(chosen), source)
 
 
-def _usable(row: Example | Reject) -> Example:
-    if isinstance(row, Reject):
-        raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
-    return row
+@contextmanager
+def rescaled_embeddings(model: "PreTrainedModel", factor: float) -> Iterator[None]:
+    """Within the block the model's word embeddings are e_j ← c·e_j; positions and segments stay as they are.
+
+    The weights are not touched: a hook on the embedding's output multiplies, and is removed also after an error.
+    """
+    if not factor > 0:
+        raise ConfigurationError(f"factor={factor} is not above 0.")
+
+    def scale(module: object, args: object, output: "Tensor") -> "Tensor":
+        return output * factor
+
+    hook = None if factor == 1 else model.get_input_embeddings().register_forward_hook(scale)
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()

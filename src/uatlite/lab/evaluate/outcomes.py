@@ -8,7 +8,6 @@ same texts: whether its promise is kept, and how much it reports.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,26 +36,22 @@ DIRECTIONS: dict[str, Better | None] = {name: scale.better for name, scale in SC
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The probabilities and gold labels of one run of a contender on a set."""
+    """What one run of a contender says about a set, beside the gold."""
 
-    probabilities: Floats
-    """(rows, classes): of the rows whose gold label is a class of the model"""
-    labels: NDArray[np.int64]
-    """(rows,)"""
-    doubt: Floats | None
+    rows: Rows
+    """as they are ranked: texts whose gold label is a class of the model, entities by confidence, or pairs of a text
+    and a label by how sure their yes or no is"""
+    applies: Rows
+    """as their confidence is compared with how often it is right: of pairs the confidence that the label applies"""
+    doubt: Floats | None = None
     """(labelled rows,): how much each row looks out of scope; None where the task has no such rows"""
-    out_of_scope: NDArray[np.bool_] | None
+    out_of_scope: Marks | None = None
     """(labelled rows,): which rows are out of scope"""
 
-    @cached_property
-    def rows(self) -> Rows:
-        """Probabilities and labels as the metrics take them."""
-        return Rows.of(self.probabilities, self.labels)
-
-    @property
-    def applies(self) -> Rows:
-        """The rows whose confidence is compared with how often it is right."""
-        return self.rows
+    @classmethod
+    def of_answers(cls, answers: AnswerRows, pairs: bool) -> "Outcome":
+        """Several answers a text, which are pairs of a text and a label, or entities."""
+        return cls(Rows(answers.probabilities, answers.labels, answers.precision) if pairs else answers, answers)
 
 
 def fit_calibrator(name: str, predictions: StoredPredictions) -> LogitCalibrator:
@@ -82,7 +77,8 @@ def outcome_of(predictions: StoredPredictions, calibrator: LogitCalibrator | Non
         labelled = predictions.labels >= 0
         flags = (predictions.labels == provenance.out_of_scope)[labelled]
         doubt = doubt_of(probabilities, provenance.classes, provenance.labels[provenance.out_of_scope])[labelled]
-    return Outcome(probabilities[known], labels[known], doubt, flags)
+    rows = Rows.of(probabilities[known], labels[known])
+    return Outcome(rows, rows, doubt, flags)
 
 
 def class_probabilities(predictions: StoredPredictions, calibrator: LogitCalibrator | None) -> Floats:
@@ -162,35 +158,6 @@ class GoldRows:
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerOutcome:
-    """Answers with their confidence, right or wrong: what a reliability diagram and a risk–coverage curve need."""
-
-    confidence: Floats
-    """(answers,): that an entity is right, or that a label applies"""
-    right: Marks
-    text: Integers
-    texts: int
-    pairs: bool
-    """whether an answer is a pair of a text and a label: a yes or a no"""
-
-    @cached_property
-    def applies(self) -> AnswerRows:
-        """The confidence that an answer is right, or applies, against whether it does."""
-        return AnswerRows.of(self.confidence, self.right, self.text, texts=self.texts)
-
-    @cached_property
-    def rows(self) -> Rows:
-        """As rows to rank: entities by confidence, pairs by how sure their yes or no is."""
-        every = self.applies
-        return Rows(every.probabilities, every.labels, every.precision) if self.pairs else every
-
-    @property
-    def probabilities(self) -> Floats:
-        """(answers, 2): of wrong and right."""
-        return self.applies.probabilities
-
-
-@dataclass(frozen=True, eq=False)
 class JudgedAnswers:
     """What a contender says about some texts, beside their gold, as it is stored: (answers,) each, then (texts,)."""
 
@@ -237,9 +204,10 @@ class JudgedAnswers:
         moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
         return cls(**values | {"text": np.concatenate(moved)})
 
-    def outcome(self, scores: "AnswerScores") -> AnswerOutcome:
-        """What the figures are of."""
-        return AnswerOutcome(self.confidence, self.right, self.text, len(self.passes), scores.pairs)
+    @property
+    def rows(self) -> AnswerRows:
+        """The confidence that each answer is right, or applies, against whether it does."""
+        return AnswerRows.of(self.confidence, self.right, self.text, texts=len(self.passes))
 
     def tally(self, chosen: Marks) -> Floats:
         """(texts, columns): how many of the chosen answers there are."""
@@ -326,20 +294,24 @@ def _share(some: Floats, every: Floats) -> Estimate:
 
 
 @dataclass(frozen=True)
-class AnswerScores:
-    """What is scored of a model that says several answers about a text, and how."""
+class KindScores:
+    """What is scored of what a model says about a text: by default, and all that can be asked for."""
+
+    metrics: tuple[str, ...]
+    every: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AnswerScores(KindScores):
+    """The same of several answers a text, and how."""
 
     pairs: bool
     """whether every pair of a text and a label is an answer"""
-    metrics: tuple[str, ...]
-    """by default"""
-    every: tuple[str, ...]
-    """that can be asked for"""
     usual: Callable[[Any], Floats]
     """predictions -> (answers,): the confidence without a method"""
     gold: Callable[[Any, int], Integers]
     """gold and the number of columns -> (texts, columns): how many gold answers there are"""
-    estimates: Callable[[JudgedAnswers, AnswerOutcome], Estimates]
+    estimates: Callable[[JudgedAnswers], Estimates]
     """the metrics, ready to resample texts"""
     promise: Callable[[float], dict[str, float]]
     """the largest share of wrong answers -> what calibrating is asked for"""
@@ -355,24 +327,16 @@ def entity_counts(gold: Any, columns: int) -> Integers:
     return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold.spans])
 
 
-def entity_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+def entity_estimates(said: JudgedAnswers) -> Estimates:
     """The metrics of entities."""
     every = np.ones(len(said.text), dtype=np.bool_)
     found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
-    return Estimates({**outcome.applies.estimates(), **found.estimates()}, (outcome.texts,))
+    return Estimates({**said.rows.estimates(), **found.estimates()}, (len(said.passes),))
 
 
-def label_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+def label_estimates(said: JudgedAnswers) -> Estimates:
     """The metrics of labels."""
     return LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates()
-
-
-@dataclass(frozen=True)
-class ClassScores:
-    """What is scored of a model that says one class about a text."""
-
-    metrics: tuple[str, ...] = HEADLINE
-    every: tuple[str, ...] = tuple(METRICS)
 
 
 LABEL_METRICS = (
@@ -381,16 +345,16 @@ LABEL_METRICS = (
 )  # fmt: skip
 ENTITY_METRICS = ("answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1", "precision", "recall")
 
-OUTCOMES: dict[Kind, ClassScores | AnswerScores] = {
-    "one": ClassScores(),
-    "choice": ClassScores(),
+SEVERAL: dict[Kind, AnswerScores] = {
     "labels": AnswerScores(
-        True, LABEL_METRICS, LABEL_METRICS, lambda said: said.sure, lambda gold, _: gold.matrix.astype(np.int64),
+        LABEL_METRICS, LABEL_METRICS, True, lambda said: said.sure, lambda gold, _: gold.matrix.astype(np.int64),
         label_estimates, lambda target: {"target_precision": 1.0 - target},
     ),
     "entities": AnswerScores(
-        False, ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), entity_score, entity_counts,
+        ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), False, entity_score, entity_counts,
         entity_estimates, lambda target: {"target_risk": target},
     ),
 }  # fmt: skip
+"""kind of an answer, of which a text may have several -> what is scored of it"""
+OUTCOMES: dict[Kind, KindScores] = {**dict.fromkeys(("one", "choice"), KindScores(HEADLINE, tuple(METRICS))), **SEVERAL}
 """kind of an answer -> what is scored of it"""

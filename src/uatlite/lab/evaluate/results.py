@@ -13,7 +13,8 @@ from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.comparison import Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, AnswerOutcome, PromiseCheck
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
+from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example, Kind
 
@@ -95,8 +96,8 @@ def verdict_of(
 
 
 @dataclass(frozen=True)
-class SetFacts:
-    """A set, for a reader of its numbers."""
+class SetScores:
+    """A set, for a reader of its numbers, and the scores of every contender on it."""
 
     name: str
     source: str
@@ -107,13 +108,7 @@ class SetFacts:
     """rows without a gold label that the model knows"""
     truncated_texts: int
     truncated_tokens: int
-
-
-@dataclass(frozen=True)
-class SetScores(SetFacts):
-    """The scores of every contender on one set."""
-
-    scores: Scores
+    scores: Scores = field(default_factory=dict)
     shift: Scores = field(default_factory=dict)
     """delta_ece and robustness_score against the first set; empty for the first set"""
     detection: Scores = field(default_factory=dict)
@@ -146,7 +141,7 @@ class OutOfScope:
     """method -> the keys of its runs over the texts out of scope"""
 
 
-Answers = Mapping[str, Mapping[str, AnswerOutcome]]
+Answers = Mapping[str, Mapping[str, AnswerRows]]
 """set -> contender -> its answers"""
 
 

@@ -6,33 +6,38 @@ learns from, and the plain pass that a scope or a read-out needs. So a killed ex
 
 import pickle
 import socket
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uatlite.errors import DataError
+from uatlite.classifier.runtime import run_tokens
+from uatlite.errors import DataError, InputError
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
+from uatlite.lab.evaluate.models import Job, Source, rescaled_embeddings
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION, Contender
-from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare, rescaled_embeddings
-from uatlite.lab.evaluate.results import SetFacts
-from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
+from uatlite.lab.evaluate.results import SetScores
+from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, StoredPredictions, StoredRun
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
+from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Estimates, metric_estimates
 from uatlite.model.load import Checkpoint
-from uatlite.text.labels import align_task
+from uatlite.model.tokens import Tokens, longest, tokenize
+from uatlite.predictive import PassLogits
+from uatlite.text.labels import Alignment, align_task
 from uatlite.text.perturb import perturb
-from uatlite.text.schema import Task
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Dataset, Floats
+from uatlite.values import Choices, Dataset, Floats
 
-BASE_METHOD = "base"
+PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
 
 class Progress(Protocol):
@@ -48,111 +53,8 @@ class Progress(Protocol):
         """Add `amount` units of finished work."""
 
 
-class NoProgress:
-    """Shows nothing."""
-
-    def begin(self, stage: str, total: float) -> None: ...
-
-    def step(self, what: str) -> None: ...
-
-    def advance(self, amount: float) -> None: ...
-
-
 def nothing(amount: float) -> None:
     """Progress that nobody follows."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """Names a fine-tuned model."""
-
-    name: str
-    """what it was fine-tuned from, or is loaded by"""
-    task: str
-    """that it was fine-tuned on; the calibration rows of it are the model's own"""
-    method: str = BASE_METHOD
-    """what it was trained for; 'base' unless a method has a training of its own"""
-    seed: int = 0
-    """of the fine-tuning"""
-
-    @property
-    def plain(self) -> "Model":
-        """The plain fine-tuning, which some methods begin with; its passes tell what is in scope."""
-        return replace(self, method=BASE_METHOD)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A method of a model over some rows."""
-
-    model: Model
-    method: Method
-    """as it is asked for: nothing learned, without a seed"""
-    seed: int
-    on: str
-    """the set, 'mnli/test'"""
-    perturbation: str | None = None
-    rows: int | None = None
-    """at most this many rows"""
-    scale: float = 1.0
-    """token embeddings are multiplied by this"""
-    contender: Contender | None = None
-    """of several answers a text, where what is stored is calibrated"""
-
-    @property
-    def set_name(self) -> str:
-        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
-        task, _, split = self.on.partition("/")
-        return set_name(task, split, self.perturbation)
-
-    @property
-    def home(self) -> "Job":
-        """The same over the calibration rows of the model's own task."""
-        return self.over(f"{self.model.task}/{CALIBRATION}")
-
-    def of(self, method: Method, model: Model | None = None) -> "Job":
-        """Another method over the same rows, of another model if one is given."""
-        seed = self.seed if method.stochastic else 0
-        return replace(self, method=method.seeded(0), seed=seed, model=model or self.model)
-
-    def over(self, name: str) -> "Job":
-        """The same over another set, 'mnli/test'."""
-        return Job(self.model, self.method, self.seed, name, contender=self.contender)
-
-
-class Source(Protocol):
-    """Where the models and the rows of an experiment come from."""
-
-    @property
-    def label_order(self) -> tuple[str, ...] | None:
-        """The task's labels in the order of the model's columns, where their names do not tell it."""
-
-    @property
-    def elsewhere(self) -> Callable[[], "Source"]:
-        """Makes the same source on another machine; it is pickled."""
-
-    def models(self, cell: CellSpec) -> Sequence[tuple[Model, int]]:
-        """The model and the seed of each run of a cell."""
-
-    def load(self, model: Model) -> Checkpoint: ...
-
-    def task(self, on: str) -> Task:
-        """The task of the set called 'mnli/test'."""
-
-    def dataset(self, name: str) -> Dataset:
-        """The set called 'mnli/test'."""
-
-    def reference(self, model: Model) -> str | None:
-        """The set of training texts that say what is in scope of a model; None where there are none.
-
-        A CalibrationError says why there can be no scope.
-        """
-
-    def max_length(self, model: Model) -> int | None:
-        """The most tokens of a text; None for what the model takes."""
-
-    def describe(self, job: Job) -> str:
-        """A job in words."""
 
 
 class Remote(Protocol):
@@ -163,6 +65,128 @@ class Remote(Protocol):
 
         Tasks are pickled, so they are a `partial` and not a closure.
         """
+
+
+# ── one run ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A data set ready for a model: its tokens, and how the model's columns become its classes."""
+
+    checkpoint: Checkpoint
+    dataset: Dataset
+    tokens: Tokens
+    alignment: Alignment
+    task: str
+    """its name before it was perturbed"""
+    perturbation: str | None = None
+
+
+def prepare(
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    alignment: Alignment,
+    *,
+    task: str | None = None,
+    perturbation: str | None = None,
+    max_length: int | None = None,
+) -> Prepared:
+    """Tokenize a data set once for all methods and seeds."""
+    options = {len(text.options) for text in dataset.texts if isinstance(text, Choices)}
+    if options and options != {len(dataset.labels)}:
+        raise InputError(
+            f"{dataset.name} has questions with {sorted(options)} options; every question must have one for each of "
+            f"its {len(dataset.labels)} labels."
+        )
+    limit = longest(checkpoint.model, checkpoint.tokenizer, max_length)
+    tokens = tokenize(checkpoint.tokenizer, dataset.texts, limit)
+    return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
+
+
+@dataclass(frozen=True, eq=False)
+class StoreJob:
+    """One run of the store."""
+
+    prepared: Prepared
+    method: Method
+    """with all that it learns, and the seed"""
+    said: PassLogits | None = None
+    """what it says of all rows, where that is read off what was computed before and no model has to run"""
+    seconds: float = 0.0
+    """of a row: what it took to compute what that was read off"""
+
+    @property
+    def provenance(self) -> Provenance:
+        """What determines the numbers of the run, and facts for a reader of them."""
+        prepared, dataset, checkpoint = self.prepared, self.prepared.dataset, self.prepared.checkpoint
+        return Provenance(
+            recipe=RunRecipe(
+                model=checkpoint.hash,
+                data=dataset.fingerprint,
+                tokens=prepared.tokens.fingerprint,
+                task=prepared.task,
+                split=dataset.split,
+                perturbation=prepared.perturbation,
+                method=method_to_dict(self.method),
+                seed=self.method.seed if self.method.stochastic else None,
+                columns=prepared.alignment.columns,
+                uatlite=version("uatlite"),
+            ),
+            method=self.method.name,
+            passes=self.method.passes,
+            model=checkpoint.name,
+            source=dataset.source,
+            rows=len(dataset),
+            labels=dataset.labels,
+            model_labels=tuple(checkpoint.id2label.values()),
+            classes=prepared.alignment.labels,
+            alignment=prepared.alignment.note,
+            out_of_scope=dataset.out_of_scope,
+            truncated_texts=prepared.tokens.truncated_texts,
+            truncated_tokens=prepared.tokens.truncated_tokens,
+            versions={package: version(package) for package in PACKAGES},
+        )
+
+    def missing(self, run: StoredRun) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """The pieces of the run that are missing or broken: the number and the rows of each. Short texts come first."""
+        planned = enumerate(run.plan(self.prepared.tokens.by_length()))
+        return ((number, rows) for number, rows in planned if not run.has(number, rows))
+
+    def compute(self, rows: NDArray[np.int32]) -> Piece:
+        """The piece with these rows."""
+        started = time.perf_counter()
+        if self.said is None:
+            said: PassLogits = run_tokens(
+                self.prepared.checkpoint.model, self.method, self.prepared.tokens, rows.tolist()
+            )
+        else:
+            said = self.said.take(rows)
+        examples = [self.prepared.dataset.examples[row] for row in rows]
+        return Piece(
+            rows=rows.astype(np.int64),
+            ids=tuple(example.id for example in examples),
+            labels=np.array([NO_LABEL if example.label is None else example.label for example in examples]),
+            passes=said,
+            seconds=time.perf_counter() - started + self.seconds * len(rows),
+        )
+
+    def fill(self, store: Store, advance: Callable[[int], None] = nothing) -> StoredRun:
+        """The finished run; only pieces that the store does not have are computed.
+
+        `advance` gets the number of rows of each piece that was computed and stored. A finished piece is never computed
+        again, however this call ends.
+        """
+        run = store.begin(self.provenance)
+        if not run.complete:
+            for number, rows in self.missing(run):
+                run.write(number, self.compute(rows))
+                advance(len(rows))
+            run.finish()
+        return run
+
+
+# ── all runs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Runs:
@@ -176,12 +200,10 @@ class Runs:
         self._remote = remote
         self._stored: dict[Job, StoredRun] = {}
         self._taught = cache(self._teach)
-        self._fitted = cache(self._fit)
+        self._fitted = cache(lambda name, job, passes: fit_calibrator(name, self.predictions(job, passes)))
         self._outcomes = cache(self._judge)
         self._tokens = lru_cache(maxsize=12)(self._tokenized)
         self._read = lru_cache(maxsize=8)(self._read_run)
-
-    # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def jobs(self, cell: CellSpec) -> list[Job]:
         """A cell's contender on its rows, for each seed."""
@@ -195,10 +217,6 @@ class Runs:
     def calibration_jobs(self, cell: CellSpec) -> list[Job]:
         """A cell's contender on the calibration rows, for each seed."""
         return [job.home for job in self.jobs(cell)]
-
-    def calibrator_jobs(self, cell: CellSpec) -> list[Job]:
-        """What a cell's calibrator is fitted on; nothing where it has no calibrator."""
-        return self.calibration_jobs(cell) if cell.contender.calibrated else []
 
     # ── computing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,14 +261,14 @@ class Runs:
         """
         if self._remote is None:
             return
-        here = pickle.dumps(self.source.elsewhere), self.store.directory.absolute()
+        here = pickle.dumps(self.source), self.store.directory.absolute()
         for _, group in groupby((job for job in jobs if job.scale == 1), key=lambda job: job.model):
             of_model = [job for job in group if job not in self._stored]
             self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], nothing)
             tasks: dict[tuple[str, int], Callable[[], float]] = {}
             for job in of_model:
                 store_job = self.store_job(job)
-                run = store_job.begin(self.store)
+                run = self.store.begin(store_job.provenance)
                 key = run.provenance.recipe.key
                 for number, _ in store_job.missing(run):
                     tasks.setdefault((key, number), partial(compute_piece, *here, job, key, number))
@@ -258,12 +276,13 @@ class Runs:
 
     def store_job(self, job: Job) -> StoreJob:
         """The job in the form that fills a store; a method that learns from calibration texts has learned."""
-        prepared, learned = self.prepared(job), self.learned(job)
-        method = learned.method.seeded(job.seed)
+        learned = self.learned(job)
+        method, said, seconds = learned.method.seeded(job.seed), learned.outputs, 0.0
         if job.method.learns and job != job.home:
             plain = self.predictions(job.of(BASE))
-            return StoreJob(prepared, method, method.read_from(plain.passes), plain.seconds / len(plain.ids))
-        return StoreJob(prepared, method, learned.outputs if job.method.learns else None)
+            said = method.read_from(plain.passes)
+            seconds = 0.0 if said is None else plain.seconds / len(plain.ids)
+        return StoreJob(self.prepared(job), method, said, seconds)
 
     def prepared(self, job: Job) -> Prepared:
         """The rows of a job as tokens."""
@@ -309,17 +328,15 @@ class Runs:
         self._compute_remotely([job], nothing)
         return self._run(job).read()
 
-    def keys(self, jobs: Sequence[Job]) -> tuple[str, ...]:
-        """The names of runs in the store."""
-        return tuple(self._run(job).provenance.recipe.key for job in jobs)
+    def keys(self, cell: CellSpec) -> tuple[str, ...]:
+        """The names of a cell's runs in the store."""
+        return tuple(self._run(job).provenance.recipe.key for job in self.jobs(cell))
 
     def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
-        name, jobs = cell.contender.calibrator, self.calibrator_jobs(cell)
-        return [self._fitted(name, job, cell.passes) for job in jobs] or [None] * len(self.source.models(cell))
-
-    def _fit(self, name: str, job: Job, passes: int | None) -> LogitCalibrator:
-        return fit_calibrator(name, self.predictions(job, passes))
+        if not cell.contender.calibrated:
+            return [None] * len(self.source.models(cell))
+        return [self._fitted(cell.contender.calibrator, job, cell.passes) for job in self.calibration_jobs(cell)]
 
     def outcomes(self, cell: CellSpec) -> list[Outcome]:
         """The outcome of a cell's contender on its rows, for each seed; kept, as many cells share it."""
@@ -333,11 +350,11 @@ class Runs:
         """The metric that a cell measures, for each seed."""
         return [metric_estimates(outcome.rows, [cell.measure]) for outcome in self.outcomes(cell)]
 
-    def facts(self, cell: CellSpec) -> SetFacts:
+    def facts(self, cell: CellSpec) -> SetScores:
         """The set of a cell."""
         about = self.predictions(self.jobs(cell)[0]).provenance
-        rows = len(self.outcomes(cell)[0].labels)
-        return SetFacts(
+        rows = len(self.outcomes(cell)[0].rows)
+        return SetScores(
             name=about.set_name,
             source=about.source,
             alignment=about.alignment,
@@ -366,19 +383,20 @@ class Runs:
 @lru_cache(maxsize=1)
 def _runs_here(source: bytes, store: Path) -> Runs:
     """The runs of an experiment in a worker process, which keeps its models and tokens from task to task."""
-    return Runs(pickle.loads(source)(), Store(store))
+    return Runs(pickle.loads(source), Store(store))
 
 
 def compute_piece(source: bytes, store: Path, job: Job, key: str, number: int) -> float:
     """Compute and write a piece of a run on another machine; returns the work done, in passes over a row."""
     runs = _runs_here(source, store)
     store_job = runs.store_job(job)
-    if store_job.recipe.key != key:
+    provenance = store_job.provenance
+    if provenance.recipe.key != key:
         raise DataError(
             f"On {socket.gethostname()} the models or the data are not those of the driver: there is no "
             f"{store_job.method.name} on {job.set_name} with these. Give every machine the same files."
         )
-    run = store_job.begin(runs.store)
+    run = runs.store.begin(provenance)
     rows = run.plan(store_job.prepared.tokens.by_length())[number]
     run.write(number, store_job.compute(rows))
     return float(len(rows) * store_job.method.passes)

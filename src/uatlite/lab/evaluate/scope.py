@@ -17,7 +17,8 @@ from uatlite.trust.scope import Scope, ScopeFit, chance_in_scope, fit_scope
 from uatlite.values import Floats, Marks
 
 if TYPE_CHECKING:
-    from uatlite.lab.evaluate.runs import Job, Runs
+    from uatlite.lab.evaluate.models import Job
+    from uatlite.lab.evaluate.runs import Runs
 
 REFERENCE = "reference"
 """The split under which the training texts that describe a task are stored."""

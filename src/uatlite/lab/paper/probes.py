@@ -26,9 +26,9 @@ from uatlite.lab.bench import seconds
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
 from uatlite.lab.evaluate.comparison import Measurement, Sampled
 from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, no_jobs, over_rows
+from uatlite.lab.evaluate.models import Job, Model, rescaled_embeddings
 from uatlite.lab.evaluate.plan import Contender, parse_contender
-from uatlite.lab.evaluate.predict import rescaled_embeddings
-from uatlite.lab.evaluate.runs import Job, Model, Runs
+from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import Arrays
 from uatlite.lab.paper.source import FineTunedModels
 from uatlite.methods.method import Method

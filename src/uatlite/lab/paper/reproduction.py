@@ -10,8 +10,9 @@ from typing import Protocol
 from uatlite.lab.evaluate.cells import Cell, CellSpec, Grid, Learning, Panel
 from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import UNAVAILABLE, learning_cell, learning_of, measure
+from uatlite.lab.evaluate.models import Job, Model
 from uatlite.lab.evaluate.plan import inventory, parse_set
-from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs
+from uatlite.lab.evaluate.runs import Progress, Remote, Runs
 from uatlite.lab.paper.claims import Reproduction, judge
 from uatlite.lab.paper.declaration import Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.probes import paper_measure, source_of

@@ -21,9 +21,9 @@ from typing import Any
 from uatlite.errors import ConfigurationError, DataError, check_choice
 from uatlite.lab.evaluate.cells import CellSpec, draw
 from uatlite.lab.evaluate.measures import UNAVAILABLE
-from uatlite.lab.evaluate.models import absolute
+from uatlite.lab.evaluate.models import Job, Model, absolute
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST
-from uatlite.lab.evaluate.runs import Job, Model, Remote, nothing
+from uatlite.lab.evaluate.runs import Remote, nothing
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
 from uatlite.lab.evaluate.store import Arrays, kept_arrays
 from uatlite.lab.train.fine_tune import fine_tune, steps
@@ -250,9 +250,8 @@ class FineTunedModels:
         self.dataset = cache(self._dataset)
         self._loaded: tuple[Model, Checkpoint] | None = None
 
-    @property
-    def elsewhere(self) -> "Callable[[], FineTunedModels]":
-        return partial(FineTunedModels, self._directory.absolute(), self.settings.absolute())
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FineTunedModels, (self._directory.absolute(), self.settings.absolute())
 
     # ── what a cell needs ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -337,7 +336,7 @@ class FineTunedModels:
         missing = [fit for fit in fits if read_finished(self.path(fit)) is None]
         for wave in ([fit for fit in missing if not members_of(fit)], [fit for fit in missing if members_of(fit)]):
             if wave:
-                remote.run([partial(fine_tune_here, self.elsewhere, fit) for fit in wave], nothing)
+                remote.run([partial(fine_tune_here, self, fit) for fit in wave], nothing)
 
     def load(self, fit: Model) -> Checkpoint:
         """A trained model; the last one stays in memory."""
@@ -350,8 +349,8 @@ class FineTunedModels:
         return TrainingJob(fit.name, self.data(fit.task).train, recipe=recipe, seed=fit.seed)
 
 
-def fine_tune_here(source: Callable[[], FineTunedModels], fit: Model) -> float:
+def fine_tune_here(source: FineTunedModels, fit: Model) -> float:
     """Train a model of a reproduction on another machine that sees its directory."""
     with suppress(*UNAVAILABLE):
-        source().fine_tune(fit, nothing)
+        source.fine_tune(fit, nothing)
     return 0.0

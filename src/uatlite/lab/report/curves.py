@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import AnswerOutcome, Outcome
+from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.evaluation import Abstention, Evaluation
@@ -64,7 +64,7 @@ def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
 # ── reliability ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def reliability(outcome: Outcome | AnswerOutcome, level: float = 0.95) -> Columns:
+def reliability(outcome: Outcome, level: float = 0.95) -> Columns:
     """Confidence and accuracy in the fixed-width bins of the ECE, with counts, (bins,) each; NaN where a bin is empty.
 
     The interval of the accuracy, from `low` to `high`, is the exact binomial one.
@@ -110,7 +110,7 @@ def draw_reliability(bins: Columns, colour: str) -> "Figure":
 # ── answering less ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def risk_curve(outcome: Outcome | AnswerOutcome) -> Columns:
+def risk_curve(outcome: Outcome) -> Columns:
     """The error rate of the most confident answers at each coverage, (points,) each."""
     risks = risk_coverage(outcome.rows.ranking, 1 - outcome.rows.correct)
     shown = evenly_spaced(len(risks), _CURVE_POINTS)
@@ -131,12 +131,12 @@ def draw_risk_curves(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
     return figure
 
 
-def at_thresholds(outcome: Outcome | AnswerOutcome) -> Columns:
+def at_thresholds(outcome: Outcome) -> Columns:
     """Coverage and accuracy at each threshold on the confidence, (thresholds,) each.
 
     The accuracy is NaN where no row is above the threshold.
     """
-    taus, rows = np.linspace(1 / outcome.probabilities.shape[1], 0.99, _THRESHOLDS), outcome.rows
+    taus, rows = np.linspace(1 / outcome.applies.probabilities.shape[1], 0.99, _THRESHOLDS), outcome.rows
     coverage, accuracy = (
         np.array([metric.values(rows, np.ones((1, len(rows))), float(tau))[0] for tau in taus])
         for metric in (coverage_at, accuracy_at)

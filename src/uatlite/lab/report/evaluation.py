@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +29,11 @@ from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.outcomes import (
-    OUTCOMES,
-    AnswerOutcome,
-    AnswerScores,
-    Outcome,
-    class_indices,
-    fit_calibrator,
-    outcome_of,
-)
+from uatlite.lab.evaluate.outcomes import SEVERAL, Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
-from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.results import Answers, Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
+from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import margin
 from uatlite.text.examples import content_key
@@ -56,8 +50,7 @@ RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answer
 _BASE = "base"
 """The method that runs the plain pass."""
 TARGET_RISK = 0.1
-_ANSWER_FIELDS = ("confidence", "right", "text")
-Outcomes = Mapping[str, Outcome | AnswerOutcome]
+Outcomes = Mapping[str, Outcome]
 """contender -> what it says about a set, beside the gold answers"""
 
 
@@ -68,7 +61,7 @@ class Evaluation:
     results: Results
     runs: Mapping[str, StoredRun] = field(default_factory=dict)
     """key -> run; of one answer a text"""
-    answers: Mapping[tuple[str, str], AnswerOutcome] = field(default_factory=dict)
+    answers: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
     """(set, contender) -> its answers; of several answers a text"""
     texts: Path | None = None
     """the file with the texts of the first set; None where there is none"""
@@ -143,7 +136,7 @@ class Evaluation:
 
 def has_several(results: Results) -> bool:
     """Whether a text has several answers: entities, or labels."""
-    return isinstance(OUTCOMES[results.kind], AnswerScores)
+    return results.kind in SEVERAL
 
 
 def home_of(path: str | Path) -> Path:
@@ -202,34 +195,30 @@ def name_of_row(example: Example) -> str | None:
     return None if example.id.partition("#")[0] == content_key(example.text)[:16] else example.id
 
 
-def write_answers(outcomes: Mapping[str, Mapping[str, AnswerOutcome]], directory: Path) -> Path:
+def write_answers(answers: Answers, directory: Path) -> Path:
     """Write the answers by set and contender."""
     arrays = {
-        f"{set_name} | {contender} | {name}": np.ascontiguousarray(getattr(outcome, name))
-        for set_name, of_set in outcomes.items()
-        for contender, outcome in of_set.items()
-        for name in _ANSWER_FIELDS
+        f"{set_name} | {contender} | {name}": np.ascontiguousarray(values)
+        for set_name, of_set in answers.items()
+        for contender, rows in of_set.items()
+        for name, values in (("confidence", rows.confidence), ("right", rows.labels == 1), ("text", rows.text))
     }
     with atomic_file(directory / ANSWERS) as file:
         file.write(save(arrays))
     return directory / ANSWERS
 
 
-def read_answers(path: Path, results: Results) -> dict[tuple[str, str], AnswerOutcome]:
+def read_answers(path: Path, results: Results) -> dict[tuple[str, str], Outcome]:
     """The answers that `write_answers` wrote beside results."""
     try:
-        arrays = load_file(path)
-        return {
-            (scores.name, contender): AnswerOutcome(
-                **{name: arrays[f"{scores.name} | {contender} | {name}"] for name in _ANSWER_FIELDS},
-                texts=scores.rows,
-                pairs=results.kind == "labels",
-            )
-            for scores in results.sets
-            for contender in results.contenders
-        }
+        arrays, outcomes = load_file(path), {}
+        for scores, contender in product(results.sets, results.contenders):
+            kept = (arrays[f"{scores.name} | {contender} | {name}"] for name in ("confidence", "right", "text"))
+            rows = AnswerRows.of(*kept, texts=scores.rows)
+            outcomes[scores.name, contender] = Outcome.of_answers(rows, results.kind == "labels")
     except (OSError, KeyError, SafetensorError) as error:
         raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error
+    return outcomes
 
 
 # ── what a rule would answer ────────────────────────────────────────────────────────────────────────────────────────
