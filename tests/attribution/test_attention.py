@@ -1,28 +1,21 @@
 """The shift of attention under modulation."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.errors import ConfigurationError
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import sample
 
-Tiny = Callable[..., PreTrainedModel]
-Encode = Callable[..., dict[str, Tensor]]
-
-Encoded = dict[str, Tensor]
 NEVER = 1e-12
 """A rate at which no unit is dropped in practice, though U in closed form is not 0: |e|·1e-6."""
 CONFIG = UATConfig(samples=3, estimate="closed-form", penalty=0.5e6, rates=DropoutRates(NEVER, NEVER, NEVER, NEVER))
 
 
-def test_rows_are_distributions_and_shifts_sum_to_zero(model: PreTrainedModel, encoded: Encoded) -> None:
+def test_rows_are_distributions_and_shifts_sum_to_zero(model, encoded):
     found = attention_shift(model, encoded, UATConfig(samples=4, penalty=2.0))
     real = encoded["attention_mask"].bool()
     layers, heads = int(model.config.num_hidden_layers), int(model.config.num_attention_heads)
@@ -35,7 +28,7 @@ def test_rows_are_distributions_and_shifts_sum_to_zero(model: PreTrainedModel, e
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "albert", "gpt2", "llama", "mpnet"], indirect=True)
-def test_plain_attention_is_the_model_s_own(model: PreTrainedModel, texts: Encode) -> None:
+def test_plain_attention_is_the_model_s_own(model, texts):
     batch = texts((6, 6))
     own = model.config._attn_implementation
     try:
@@ -48,7 +41,7 @@ def test_plain_attention_is_the_model_s_own(model: PreTrainedModel, texts: Encod
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "mpnet"], indirect=True)
-def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts: Encode) -> None:
+def test_the_first_layer_is_flattened_by_its_gates(model, texts):
     """softmax(g_i·a_ij) is p_ij^g_i, normalised, with g_i = e^{-λU_i}."""
     batch = texts((6, 6))
     found = attention_shift(model, batch, CONFIG)
@@ -58,7 +51,7 @@ def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts
     torch.testing.assert_close(found.modulated[0], powers / powers.sum(dim=-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
-def test_a_layer_and_a_head_or_the_mean_over_all_is_one_map(shared: Tiny, texts: Encode) -> None:
+def test_a_layer_and_a_head_or_the_mean_over_all_is_one_map(shared, texts):
     found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=3))
     assert found.chosen().difference.shape == (1, 2, 1, 5, 5)
     torch.testing.assert_close(found.chosen().difference[0, :, 0], found.difference.mean(dim=(0, 2)))
@@ -72,7 +65,7 @@ def test_a_layer_and_a_head_or_the_mean_over_all_is_one_map(shared: Tiny, texts:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"], indirect=True)
-def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(model: PreTrainedModel, texts: Encode) -> None:
+def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(model, texts):
     batch = texts((6, 4))
     found, expected = (attention_shift(model, batch, CONFIG, sampled=sampled) for sampled in (False, True))
     torch.testing.assert_close(found.plain, expected.plain, atol=1e-5, rtol=0)
@@ -82,11 +75,11 @@ def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(model: PreT
     assert torch.equal(*quiet)
 
 
-def test_layerwise_estimates_and_choices_run(chooser: PreTrainedModel, choices: Encoded) -> None:
+def test_layerwise_estimates_and_choices_run(chooser, choices):
     found = attention_shift(chooser, choices, UATConfig(samples=3, estimate="layerwise"))
     assert found.plain.shape == (2, 2, 4, 4, 9, 9)
 
 
-def test_nothing_to_show_is_an_error(shared: Tiny, texts: Encode) -> None:
+def test_nothing_to_show_is_an_error(shared, texts):
     with pytest.raises(ConfigurationError, match=r"gate='none'.*modulates nothing"):
         attention_shift(shared("bert"), texts((4,)), UATConfig(gate="none"))

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uatlite.attribution import layers
-from uatlite.attribution.first_order import Case
-from uatlite.attribution.first_order import first_order as first_order_of
+from uatlite.attribution.first_order import Case, first_orders
 from uatlite.model.architectures import BERT
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Site, Sites, current
 from uatlite.model.view import View
@@ -45,12 +44,10 @@ class Stack(nn.Module):
 
     def at(self, layer: int, role: str, x: Tensor) -> Tensor:
         running = current()
-        assert running is not None
         return running.at_site(self.sites[layer, role], x)
 
     def attend(self, layer: int, hidden: Tensor, weights: Tensor) -> Tensor:
         running = current()
-        assert running is not None
         running.enter_layer(hidden)
         return running.at_probabilities(self.sites[layer, "probabilities"], weights.clone())
 
@@ -60,7 +57,7 @@ class Stack(nn.Module):
 
     def case(self) -> Case:
         tokens = self.attention.shape[-1]
-        view = View(self, BERT, Sites(self.sites.values()), LAYERS, narrows=False)  # type: ignore[arg-type]
+        view = View(self, BERT, Sites(self.sites.values()), LAYERS, narrows=False)
         inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
         inputs["attention_mask"] = inputs["input_ids"].clone()
         return Case(view, inputs, UATConfig(gate="none", rates=RATES, estimate="closed-form"))
@@ -112,27 +109,24 @@ class Product(Stack):
 
 
 def _within(found: Tensor, error: Tensor | None, expected: Tensor, errors: float = 4.5) -> bool:
-    assert error is not None
     return bool(((found - expected).abs() <= errors * error + 1e-6).all())
 
 
-def test_all_three_find_the_variance_of_a_sum() -> None:
+def test_all_three_find_the_variance_of_a_sum():
     stack = Sum(tokens=3, width=4)
     case, expected = stack.case(), stack.variances()
-    delta = layers.Attribution.of(first_order_of(case, "predicted"), "predicted")
+    delta = layers.Attribution.of(first_orders(case, "predicted"), "predicted")
     torch.testing.assert_close(delta.contributions[0], expected, rtol=1e-4, atol=0)
-    assert delta.components is not None
     torch.testing.assert_close(delta.components.sum(dim=-1), delta.contributions[:, 1:-1])
     for estimator in ("isolated", "total-variance"):
         found = layers._sampled(case, estimator, "predicted", 1000, True)
-        assert found.contribution_errors is not None
         assert bool((found.contribution_errors[0] < 0.15 * expected.sum()).all())
         assert _within(found.contributions[0], found.contribution_errors[0], expected)
-        assert _within(found.components.sum(-1)[0], found.component_errors.sum(-1)[0], expected[1:-1])  # type: ignore[union-attr]
-        assert _within(found.total[0], found.total_error[0], expected.sum())  # type: ignore[index]
+        assert _within(found.components.sum(-1)[0], found.component_errors.sum(-1)[0], expected[1:-1])
+        assert _within(found.total[0], found.total_error[0], expected.sum())
 
 
-def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
+def test_they_part_on_a_product_exactly_as_algebra_says():
     stack = Product(tokens=1, width=1)
     case, cumulative = stack.case(), stack.cumulative()
     first_order = torch.tensor(
@@ -141,26 +135,26 @@ def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
     one_layer = 4 * ((1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"]) - 1)
     alone = torch.tensor([*cumulative[:1], *[one_layer] * LAYERS, 4 * RATIOS["classifier"]])
     torch.testing.assert_close(
-        layers.Attribution.of(first_order_of(case, "predicted"), "predicted").contributions[0], 4 * first_order
+        layers.Attribution.of(first_orders(case, "predicted"), "predicted").contributions[0], 4 * first_order
     )
 
     isolated = layers._sampled(case, "isolated", "predicted", 2500, True)
-    assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)  # type: ignore[index]
+    assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)
     total = layers._sampled(case, "total-variance", "predicted", 2500, True)
     steps = torch.diff(cumulative, prepend=torch.zeros(1))
-    assert _within(total.contributions[0], total.contribution_errors[0], steps)  # type: ignore[index]
-    assert _within(total.total[0], total.total_error[0], cumulative[-1])  # type: ignore[index]
+    assert _within(total.contributions[0], total.contribution_errors[0], steps)
+    assert _within(total.total[0], total.total_error[0], cumulative[-1])
     # what is left out by the other two is no small thing here
     assert float(cumulative[-1]) > 1.5 * float(alone.sum()) > 1.5 * 4 * float(first_order.sum())
 
 
 @pytest.mark.parametrize("estimator", ["isolated", "total-variance"])
-def test_standard_errors_are_those_of_repeated_runs(estimator: str) -> None:
+def test_standard_errors_are_those_of_repeated_runs(estimator):
     case = Sum(tokens=3, width=4).case()
     runs = [
         layers._sampled(replace(case, config=replace(case.config, seed=seed)), estimator, "predicted", 60, True)
         for seed in range(40)
     ]
     spread = torch.stack([run.contributions[0] for run in runs]).std(dim=0)
-    stated = torch.stack([run.contribution_errors[0] for run in runs]).mean(dim=0)  # type: ignore[index]
+    stated = torch.stack([run.contribution_errors[0] for run in runs]).mean(dim=0)
     assert bool(((stated / spread - 1).abs() < 0.35).all())

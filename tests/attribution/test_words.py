@@ -1,18 +1,15 @@
 """Words out of word pieces, and what each of them does."""
 
-from collections.abc import Callable
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from uatlite.attribution.layers import propagate
 from uatlite.attribution.words import attribute_words, words_of
 from uatlite.passes.config import DropoutRates, UATConfig
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
-Tiny = Callable[..., PreTrainedModel]
 PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "un", "##believ", "##able", "not", "good", "film", ",", "a"]
 
 
@@ -43,7 +40,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str], pairs: list[st
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_pieces_are_merged_and_specials_kept_apart(wordpiece: PreTrainedTokenizerFast, said: bool) -> None:
+def test_pieces_are_merged_and_specials_kept_apart(wordpiece, said):
     """With what the tokenizer says of words, and from the pieces' own marks."""
     encoded = _encode(wordpiece, ["a film , unbelievable", "xyzzy good"])
     first, second = words_of(wordpiece, encoded if said else dict(encoded))
@@ -58,25 +55,23 @@ def test_pieces_are_merged_and_specials_kept_apart(wordpiece: PreTrainedTokenize
     ]
 
 
-def test_the_same_word_in_both_texts_of_a_pair_stays_two(wordpiece: PreTrainedTokenizerFast) -> None:
+def test_the_same_word_in_both_texts_of_a_pair_stays_two(wordpiece):
     (words,) = words_of(wordpiece, _encode(wordpiece, ["good good"], ["good"]))
     assert [word.text for word in words if not word.special] == ["good", "good", "good"]
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_byte_level_marks_begin_words(byte_level: PreTrainedTokenizerFast, said: bool) -> None:
+def test_byte_level_marks_begin_words(byte_level, said):
     encoded = byte_level(["good not"], return_tensors="pt", return_token_type_ids=False)
     (words,) = words_of(byte_level, encoded if said else dict(encoded))
     assert [(word.text, word.tokens) for word in words] == [("good", (0, 1)), ("not", (2, 3))]
 
 
-def test_words_carry_what_their_pieces_do(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
+def test_words_carry_what_their_pieces_do(shared, wordpiece):
     model = shared("bert")
     encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
     analytic = propagate(model, encoded, CONFIG)
     first, second = attribute_words(analytic, wordpiece, encoded)
-    assert analytic.tokens is not None
-    assert analytic.token_uncertainty is not None
     assert first[4].variance == pytest.approx(float(analytic.tokens[0, 4:7].sum()))
     assert first[4].uncertainty == pytest.approx(float(analytic.token_uncertainty[0, 4:7].mean()))
     assert first[4].share == pytest.approx(first[4].variance / float(analytic.total[0]))
@@ -85,7 +80,7 @@ def test_words_carry_what_their_pieces_do(shared: Tiny, wordpiece: PreTrainedTok
     assert all(word.masked_confidence is None for word in (*first, *second))
 
 
-def test_choices_have_words_too(wordpiece: PreTrainedTokenizerFast, chooser: PreTrainedModel) -> None:
+def test_choices_have_words_too(wordpiece, chooser):
     flat = _encode(wordpiece, ["good", "not good", "a film", "unbelievable"])
     encoded = {name: value.view(1, 4, -1) for name, value in flat.items()}
     (words,) = attribute_words(propagate(chooser, encoded, CONFIG), wordpiece, encoded)
@@ -95,7 +90,7 @@ def test_choices_have_words_too(wordpiece: PreTrainedTokenizerFast, chooser: Pre
     assert flat_places == encoded["attention_mask"].flatten().nonzero()[:, 0].tolist()
 
 
-def test_unpadded_texts_need_no_attention_mask(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
+def test_unpadded_texts_need_no_attention_mask(shared, wordpiece):
     ids: Tensor = _encode(wordpiece, ["not good"])["input_ids"]
     encoded = {"input_ids": ids}
     (words,) = attribute_words(propagate(shared("bert"), encoded, CONFIG), wordpiece, encoded)

@@ -10,7 +10,7 @@ from transformers import BertTokenizer
 
 from reference import Texts, Tiny
 from uatlite import UncertaintyLabeler
-from uatlite.attribution.first_order import Case, LabelLogit, first_order
+from uatlite.attribution.first_order import Case, first_orders
 from uatlite.classifier.many_labels import label_answers
 from uatlite.classifier.predictions import NO_RULE, REASONS
 from uatlite.errors import ConfigurationError, InputError, ModelError
@@ -137,7 +137,8 @@ def test_an_explanation_is_the_first_order_variance_of_the_label_s_logit(method:
     found = labeler.explain(text, "fear")
     encoded = labeler.tokenizer([text], return_tensors="pt")
     config = labeler.method.config
-    expected = first_order(Case.of(labeler.model, encoded, config), LabelLogit(2))  # type: ignore[arg-type]
+    third = torch.tensor([[[0.0, 0.0, 1.0, 0.0]]])
+    expected = first_orders(Case.of(labeler.model, encoded, config), lambda rows, logits: third)  # type: ignore[arg-type]
     assert found.variance == pytest.approx(float(expected.parts.sum()), rel=1e-5)
     assert [word.word.text for word in found.words] == ["a1", "a2", "a3", "a4"]
     chances = found.prediction.among.probabilities[0]

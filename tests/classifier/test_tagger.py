@@ -199,10 +199,11 @@ def test_an_explanation_is_of_the_weakest_word(made, rows):
     text = next(text for text, one in zip(texts, tagger.predict(texts).entities, strict=True) if len(one) > 1)
     found = tagger.explain(text)
     entities = found.prediction.entities
-    assert found.entity.confidence == min(e.confidence for e in entities)
-    assert found.variance == pytest.approx(found.entity.variance, rel=1e-3)
+    entity = entities[found.number]
+    assert entity.confidence == min(e.confidence for e in entities)
+    assert found.variance == pytest.approx(entity.variance, rel=1e-3)
     assert found.weakest in text
-    assert found.to_dict()["entity"]["label"] == found.entity.label
+    assert found.to_dict()["entity"]["label"] == entity.label == found.label
     assert tagger.explain(text, 1).number == 1
     with pytest.raises(InputError, match="entity=99 is not one of"):
         tagger.explain(text, 99)

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.attribution.first_order import Case, LabelLogit, first_order
+from uatlite.attribution.first_order import Case, first_orders
 from uatlite.attribution.layers import propagate
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import Method
@@ -198,8 +198,9 @@ def test_a_text_has_the_same_variances_of_labels_in_every_batch(
         alone = analytic.run(model, {key: value[row : row + 1] for key, value in batch.items()}).variance
         torch.testing.assert_close(alone, together[row : row + 1], rtol=1e-3, atol=1e-6)
     case = Case.of(model, batch, analytic.config)
-    for label in range(3):
-        torch.testing.assert_close(first_order(case, LabelLogit(label)).parts[0].sum(dim=1), together[:, label])
+    for label, weights in enumerate(torch.eye(3)):
+        alone = first_orders(case, lambda rows, logits, of=weights: of.expand(1, *logits.shape))
+        torch.testing.assert_close(alone.parts[0].sum(dim=1), together[:, label])
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

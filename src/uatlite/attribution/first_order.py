@@ -11,7 +11,7 @@ dropout, so that every estimator and every pass uses the same y for a text, also
     margin       logit of the predicted class minus that of the runner-up
     an integer   logit of that class minus the mean of the rest
     two integers logit of the first class minus that of the second
-    LabelLogit   logit of one of many labels, alone
+    a function   k outputs of each text, by their weights, as the logits of many labels or the margins of tokens
 
 With two classes all but the last are the same up to sign.
 
@@ -58,7 +58,7 @@ from uatlite.passes.forward import FoldedPasses
 BACKWARD_TOKENS = 256
 """Most tokens of the backward passes that run together; with more of them, one after the other is as fast."""
 
-_Choose = Callable[[Tensor, Tensor], Tensor]
+Weigh = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).
 
 The weights of an output are 0 for a text that has fewer of them.
@@ -67,15 +67,8 @@ Candidates = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and logits (texts, tokens, classes) to which tokens are asked for (texts, tokens)."""
 
 
-@dataclass(frozen=True)
-class LabelLogit:
-    """The output that is one label's logit, of a model of many labels."""
-
-    label: int
-
-
-Output = str | int | tuple[int, int] | LabelLogit
-"""The name of an output, a class, two classes, or one of many labels."""
+Output = str | int | tuple[int, int]
+"""The name of an output, a class, or two classes."""
 MakeNoise = Callable[[Texts, range], Noise]
 """From the texts of a chunk and the passes of a block to the noise at their sites."""
 LAYER_COMPONENTS = (ATTENTION, FEED_FORWARD)
@@ -216,7 +209,7 @@ def output_weights(output: Output, logits: Tensor) -> Tensor:
     if isinstance(output, str):
         check_choice("output", output, OUTPUTS)
         return OUTPUTS[output](logits)
-    named = output if isinstance(output, tuple) else (output.label if isinstance(output, LabelLogit) else output,)
+    named = output if isinstance(output, tuple) else (output,)
     if len(set(named)) != len(named) or any(isinstance(column, bool) or not 0 <= column < classes for column in named):
         raise ConfigurationError(
             f"output={output!r} is no class of this model, and no two of them; it has classes 0 to {classes - 1}."
@@ -264,13 +257,9 @@ class Recorder(Noise):
         return values
 
 
-def first_order(case: Case, output: Output) -> FirstOrder:
-    """The first-order variance of one output y of each text."""
-    return first_orders(case, lambda rows, logits: output_weights(output, logits)[None])
-
-
-def first_orders(case: Case, choose: _Choose) -> FirstOrder:
-    """The first-order variances of several outputs of each text, by part and by token."""
+def first_orders(case: Case, output: Output | Weigh) -> FirstOrder:
+    """The first-order variances of an output, or of several, of each text, by part and by token."""
+    choose = output if callable(output) else lambda rows, logits: output_weights(output, logits)[None]
     keep_freed_memory()
     mask, layers = case.inputs["attention_mask"], case.view.layers
     # The graph keeps the activations of all layers, and the backward pass needs about as much again.
@@ -294,7 +283,7 @@ def first_orders(case: Case, choose: _Choose) -> FirstOrder:
     return joined
 
 
-def _chunk(case: Case, chunk: Chunk, choose: _Choose) -> FirstOrder:
+def _chunk(case: Case, chunk: Chunk, choose: Weigh) -> FirstOrder:
     recorder = Recorder(case.config)
     # The graph is built even in a caller's inference mode. Only gradients with respect to the recorded values are
     # computed, so none is left on the parameters.
@@ -344,12 +333,9 @@ def token_margins(
         return margins * (numbers == outputs[:, None, None])[..., None]
 
     margins = first_orders(case, choose)
-    variances = margins.parts.sum(dim=-1)  # (outputs, batch)
-    chosen = number >= 0
-    rows = torch.arange(len(number), device=number.device)[:, None].expand_as(number)
-    result = torch.full(number.shape, torch.nan, device=number.device)
-    result[chosen] = variances[number[chosen], rows[chosen]]
-    return margins, result
+    variances = margins.parts.sum(dim=-1).T  # (batch, outputs)
+    unknown = variances.new_full((len(variances), 1), torch.nan)
+    return margins, torch.cat([unknown, variances], dim=1).gather(1, number + 1)
 
 
 def _gradients(

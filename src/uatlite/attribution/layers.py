@@ -21,7 +21,7 @@ means everything that decides the hidden state which the next part receives.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -34,7 +34,8 @@ from uatlite.attribution.first_order import (
     FirstOrder,
     MakeNoise,
     Output,
-    first_order,
+    Weigh,
+    first_orders,
     output_weights,
     part_index,
     run,
@@ -51,37 +52,18 @@ _BLOCK = 10
 
 
 def parts_of(layers: int, *, split: bool) -> list[range]:
-    """The embedding block, each layer, or with `split` its attention and feed-forward, and the head, as `part_index`
-    numbers them."""
-    step = 1 if split else 2
-    middle = [range(i, i + step) for i in range(1, 2 * layers + 1, step)]
-    return [range(1), *middle, range(2 * layers + 1, 2 * layers + 2)]
+    """The embedding block, each layer and the head, as `part_index` numbers their components.
+
+    With `split` these are followed by the attention and the feed-forward of each layer in turn.
+    """
+    head = 2 * layers + 1
+    middle = [range(i, i + 2) for i in range(1, head, 2)]
+    return [range(1), *middle, range(head, head + 1), *(range(i, i + 1) for i in range(1, head) if split)]
 
 
 def pair_up(components: Tensor) -> Tensor:
-    """From (batch, 2·layers), attention and feed-forward in turn, to (batch, layers, 2)."""
-    return components.reshape(len(components), components.shape[1] // 2, 2)
-
-
-def sum_by_layer(parts: Tensor) -> Tensor:
-    """From values by split part (batch, 2·layers + 2), those by layer: (batch, layers + 2)."""
-    return torch.cat([parts[:, :1], pair_up(parts[:, 1:-1]).sum(dim=-1), parts[:, -1:]], dim=1)
-
-
-@dataclass(frozen=True)
-class SampledValue:
-    """Sampled values and their standard errors, of one shape."""
-
-    value: Tensor
-    error: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "SampledValue":
-        """The same rearrangement of both."""
-        return SampledValue(change(self.value), change(self.error))
-
-
-_Sampled = tuple[SampledValue, SampledValue | None, SampledValue]
-"""Var(y) by layer (batch, layers + 2), by component (batch, layers, 2) if asked for, and with all noise on (batch,)."""
+    """From (..., 2·layers), attention and feed-forward in turn, to (..., layers, 2)."""
+    return torch.stack([components[..., ::2], components[..., 1::2]], dim=-1)
 
 
 class DropoutInParts(Noise):
@@ -104,60 +86,54 @@ class DropoutInParts(Noise):
         return x if noise is None else noise.perturb(call, x)
 
 
-def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> _Sampled:
+Estimator = Callable[[Case, Tensor, int, Sequence[range], Collection[int]], tuple[Tensor, Tensor]]
+"""From the weights of y, the number of samples, ranges of parts, and the parts that drop anything, to values and their
+standard errors: of each range (2, ranges, batch), and of Var(y) with all noise on (2, batch)."""
+
+
+def total_variance(
+    case: Case, weights: Tensor, samples: int, parts: Sequence[range], live: Collection[int]
+) -> tuple[Tensor, Tensor]:
     """Contributions that sum to Var(y), from `samples` pairs of passes for each live part."""
 
     def sharing(shared: range) -> MakeNoise:
         return lambda texts, a: DropoutInParts(case, texts, shared, a, range(a.start + samples, a.stop + samples))
 
-    parts = parts_of(case.view.layers, split=split)
-    lives = _lives(parts, live)
-    prefixes = [range(part.stop) for part, alive in zip(parts, lives, strict=True) if alive]
+    ends = sorted({0, *(part.stop for part in parts)})
+    lives = [any(start <= i < end for i in live) for start, end in pairwise(ends)]
+    prefixes = [range(end) for end, alive in zip(ends[1:], lives, strict=True) if alive]
     y = _sample(case, weights, samples, [sharing(prefix) for prefix in (range(0), *prefixes)])
     # A part without noise has the y_k of the part before it: its contribution is exactly 0, and it needs no passes.
-    y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
-    steps = covariance(y[-1], y[1:] - y[:-1]).map(torch.t)
+    up_to = dict(zip(ends, y[list(accumulate(lives, initial=0))], strict=True))  # each (samples, batch)
+    steps = torch.stack([up_to[part.stop] - up_to[part.start] for part in parts])
     both = torch.cat([y[0], y[-1]])
-    total = covariance(both, both)
-    if not split:
-        return steps, None, total
-    y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # at the ends of the embedding block, each layer and the head
-    components = steps.map(lambda values: pair_up(values[:, 1:-1]))
-    return covariance(y[-1], y[1:] - y[:-1]).map(torch.t), components, total
+    return covariance(y[-1], steps), covariance(both, both)
 
 
-def _isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> _Sampled:
+def _isolated(
+    case: Case, weights: Tensor, samples: int, parts: Sequence[range], live: Collection[int]
+) -> tuple[Tensor, Tensor]:
     """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
     def alone(part: range) -> MakeNoise:
         return lambda texts, passes: DropoutInParts(case, texts, part, passes)
 
-    layers = case.view.layers
-    parts = [*parts_of(layers, split=False), *(parts_of(layers, split=True)[1:-1] if split else ())]
-    lives = _lives(parts, live)
+    lives = [any(i in part for i in live) for part in parts]
     makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
-    every = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
-    components = every.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
-    return every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1])
+    every = y.new_zeros((2, len(parts), y.shape[-1]))
+    every[:, torch.tensor(lives, device=y.device)] = covariance(y[:-1], y[:-1])
+    return every, covariance(y[-1], y[-1])
 
 
-SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[int], bool], _Sampled]] = {
-    "total-variance": total_variance,
-    "isolated": _isolated,
-}
+SAMPLED: dict[str, Estimator] = {"total-variance": total_variance, "isolated": _isolated}
 
 
-def _lives(parts: Sequence[range], live: Collection[int]) -> list[bool]:
-    """Whether each range of parts has one that drops anything."""
-    return [any(i in part for i in live) for part in parts]
-
-
-def covariance(a: Tensor, b: Tensor) -> SampledValue:
-    """The unbiased covariance over samples (..., samples, batch), and its standard error: (..., batch)."""
+def covariance(a: Tensor, b: Tensor) -> Tensor:
+    """The unbiased covariance over samples (..., samples, batch), and its standard error: (2, ..., batch)."""
     samples = a.shape[-2]
     products = (a - a.mean(dim=-2, keepdim=True)) * (b - b.mean(dim=-2, keepdim=True))
-    return SampledValue(products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5)
+    return torch.stack([products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5])
 
 
 def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
@@ -165,13 +141,6 @@ def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNois
     blocks = [range(start, min(start + _BLOCK, samples)) for start in range(0, samples, _BLOCK)]
     y = [[(run(case, block, maker).double() * weights).sum(dim=-1) for maker in makers] for block in blocks]
     return torch.stack([torch.cat(rows) for rows in zip(*y, strict=True)])
-
-
-def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
-    """From values of the live parts (live parts, batch) to (batch, parts), 0 for the others."""
-    every = values.new_zeros((len(lives), values.shape[-1]))
-    every[torch.tensor(lives, device=values.device)] = values
-    return every.T
 
 
 ESTIMATORS = (*SAMPLED, "delta")
@@ -183,7 +152,7 @@ class Attribution:
     """Var(y) of each text by layer: embeddings, layers 1 .. L, head; within a layer by component; and by token."""
 
     estimator: str
-    output: Output
+    output: Output | Weigh
     logits: Tensor
     """without dropout: (batch, classes)"""
     contributions: Tensor
@@ -206,16 +175,17 @@ class Attribution:
     total_error: Tensor | None = None
 
     @classmethod
-    def of(cls, variances: FirstOrder, output: Output) -> "Attribution":
+    def of(cls, variances: FirstOrder, output: Output | Weigh) -> "Attribution":
         """The first-order variance of an output, the first of `variances`."""
         parts = variances.parts[0]
+        components = pair_up(parts[:, 1:-1])
         return cls(
             estimator="delta",
             output=output,
             logits=variances.logits,
-            contributions=sum_by_layer(parts),
+            contributions=torch.cat([parts[:, :1], components.sum(dim=-1), parts[:, -1:]], dim=1),
             total=parts.sum(dim=-1),
-            components=pair_up(parts[:, 1:-1]),
+            components=components,
             tokens=variances.tokens[0],
             token_uncertainty=variances.token_uncertainty,
             representation=variances.representation,
@@ -275,25 +245,28 @@ def attribute(
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
     if estimator == "delta":
-        return Attribution.of(first_order(case, output), output)
+        return Attribution.of(first_orders(case, output), output)
     return _sampled(case, estimator, output, samples, components)
 
 
 def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
     logits, calls = without_noise(case)
-    live = {part_index(call.layer, call.site.component, case.view.layers) for call in calls}
-    layers, components, total = SAMPLED[estimator](case, output_weights(output, logits), samples, live, split)
+    layers, weights = case.view.layers, output_weights(output, logits)
+    live = {part_index(call.layer, call.site.component, layers) for call in calls}
+    found, total = SAMPLED[estimator](case, weights, samples, parts_of(layers, split=split), live)
+    contributions, errors = found[:, : layers + 2].mT.float()
+    components, component_errors = pair_up(found[:, layers + 2 :].mT).float() if split else (None, None)
     return Attribution(
         estimator=estimator,
         output=output,
         logits=logits,
-        contributions=layers.value.float(),
-        total=total.value.float(),
+        contributions=contributions,
+        total=total[0].float(),
         samples=samples,
-        components=None if components is None else components.value.float(),
-        contribution_errors=layers.error.float(),
-        component_errors=None if components is None else components.error.float(),
-        total_error=total.error.float(),
+        components=components,
+        contribution_errors=errors,
+        component_errors=component_errors,
+        total_error=total[1].float(),
     )
 
 

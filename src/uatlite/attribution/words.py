@@ -1,6 +1,6 @@
 """Uncertainty and variance by word: word pieces merged to words, special tokens kept apart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -22,24 +22,33 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
     The tokenizer says what a word is. If it does not (a slow tokenizer, choices), the marks of the pieces decide: '##'
     continues a word, '▁' and 'Ġ' begin one.
     """
-    ids, mask = encoded["input_ids"], encoded.get("attention_mask")
-    real = ids.new_ones(ids.shape).bool() if mask is None else mask.bool()
-    batch, width = ids.shape[0], ids[0].numel()
+    ids, mask = encoded["input_ids"].flatten(1), encoded.get("attention_mask")
+    real = ids.new_ones(ids.shape) if mask is None else mask.flatten(1)
     specials = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}  # an unknown word is a word
     texts = []
-    for row in range(batch):
-        row_ids = ids[row].flatten().tolist()
-        pieces: list[str] = tokenizer.convert_ids_to_tokens(row_ids)
-        tokens = [i for i in range(width) if real[row].flatten()[i]]
-        special = [row_ids[i] in specials for i in tokens]
-        keys = _tokenizer_keys(encoded, row, width)
-        starts = _starts([pieces[i] for i in tokens], special, keys and [keys[i] for i in tokens])
-        begins = [i for i, start in enumerate(starts) if start]
+    for row, of_row in enumerate(ids.tolist()):
+        pieces: list[str] = tokenizer.convert_ids_to_tokens(of_row)
+        special = [token in specials for token in of_row]
+        tokens, keys = real[row].nonzero()[:, 0].tolist(), _tokenizer_keys(encoded, row, len(pieces))
+        marked = any(pieces[i].startswith(_STARTS) for i in tokens)
+        runs: list[list[int]] = []
+        last = None
+        for i in tokens:
+            if last is None or special[i] or special[last] or pieces[i].startswith(_STARTS):
+                begins = True
+            elif keys is None:
+                begins = not marked and not pieces[i].startswith(_CONTINUES)
+            else:
+                begins = keys[i] != keys[last]
+            if begins:
+                runs.append([])
+            runs[-1].append(i)
+            last = i
         words = []
-        for begin, end in zip(begins, [*begins[1:], len(tokens)], strict=True):
-            spelt = [pieces[i] for i in tokens[begin:end]]
-            text = spelt[0] if special[begin] else tokenizer.convert_tokens_to_string(spelt).strip()
-            words.append(Word(text, tuple(tokens[begin:end]), special[begin]))
+        for run in runs:
+            spelt = [pieces[i] for i in run]
+            text = spelt[0] if special[run[0]] else tokenizer.convert_tokens_to_string(spelt).strip()
+            words.append(Word(text, tuple(run), special[run[0]]))
         texts.append(tuple(words))
     return texts
 
@@ -50,20 +59,6 @@ def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list
         return None
     keys = list(zip(encoded.sequence_ids(row), encoded.word_ids(row), strict=True))
     return keys if len(keys) == width else None
-
-
-def _starts(pieces: Sequence[str], special: Sequence[bool], keys: Sequence[_Key] | None) -> list[bool]:
-    """Whether each piece begins a word."""
-    marked = any(piece.startswith(_STARTS) for piece in pieces)
-    starts = []
-    for i, piece in enumerate(pieces):
-        if i == 0 or special[i] or special[i - 1] or piece.startswith(_STARTS):
-            starts.append(True)
-        elif keys is not None:
-            starts.append(keys[i] != keys[i - 1])
-        else:
-            starts.append(not marked and not piece.startswith(_CONTINUES))
-    return starts
 
 
 def attribute_words(

@@ -304,8 +304,7 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         """It is about the margin of the entity's weakest word, in the window that holds it."""
         from uatlite.classifier.explainer import margin_at, with_gradients
-        from uatlite.classifier.explanation import Explained, TextRun
-        from uatlite.methods.sampling import ANALYTIC
+        from uatlite.classifier.explanation import Explained
 
         runtime = with_gradients(predictor)
         reading = self.read(runtime, [text], predictor.settings)
@@ -322,10 +321,10 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
         window = next(i for i, shown in enumerate(located.windows) if shown.first <= token < shown.last)
         start, end = located.texts[0].places[token].tolist()
         weakest, entity = located.texts[0].text[start:end], entities[number]
-        config = predictor.settings.method.config or ANALYTIC.config
         return Explained(
-            run=TextRun(predictor, runtime.model, runtime.tokenizer, reading, located.tokens.pad([window]), config),
             prediction=prediction,
+            reading=reading,
+            encoded=located.tokens.pad([window]),
             output=margin_at(located.inner(window).start + token - located.windows[window].start),
             number=number,
             label=str(entity.label),

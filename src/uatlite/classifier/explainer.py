@@ -4,45 +4,29 @@ What is explained, of which kind so ever, is an `Explained`: `AnswerKind.explain
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.attribution.attention import attention_shift
-from uatlite.attribution.first_order import OUTPUTS, Case, first_order, first_orders
+from uatlite.attribution.first_order import OUTPUTS, Case, Weigh, first_orders
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
 from uatlite.attribution.words import attribute_words
-from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation, TextRun
-from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation
 from uatlite.classifier.runtime import TorchRuntime, outputs_of, over_windows, tokenized
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
+from uatlite.methods.sampling import ANALYTIC
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
+from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Text, Word, WordAttribution, strings
 
 if TYPE_CHECKING:
     from uatlite.classifier.product import Predictor
-
-
-@dataclass(frozen=True)
-class ExplanationOptions:
-    """What the explanation of a class is to hold besides the prediction, its words and its layers."""
-
-    estimator: str = "delta"
-    """of the layers' contributions: delta, isolated or total-variance"""
-    samples: int = 200
-    """passes for each layer and component; delta needs none"""
-    occlusion: bool = True
-    """whether to mask each word in turn, which costs as much as predicting a text for each word"""
-    attention: bool = True
-    """whether to compare attention with and without modulation"""
-
-    def __post_init__(self) -> None:
-        check_choice("estimator", self.estimator, ESTIMATORS)
 
 
 def with_gradients(predictor: "Predictor") -> TorchRuntime:
@@ -55,11 +39,10 @@ def with_gradients(predictor: "Predictor") -> TorchRuntime:
     )
 
 
-def run_text(predictor: "Predictor", text: Text) -> tuple[TextRun, Prediction]:
-    """Run the method's passes over a text that is read in one window."""
+def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
+    """The fields of `Explained` that are of the text: the method's passes over it, in one window."""
     runtime, settings = with_gradients(predictor), predictor.settings
-    config = settings.method.config
-    if config is None:
+    if settings.method.config is None:
         raise ConfigurationError(
             f"the method {settings.method.name!r} drops nothing, so its predictions have no variance to explain. Name "
             "one that does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: "
@@ -73,14 +56,17 @@ def run_text(predictor: "Predictor", text: Text) -> tuple[TextRun, Prediction]:
         )
     (batch,) = windows.tokens.batches()
     passes = settings.method.run(runtime.model, batch.inputs)
-    encoded = _with_words(runtime.tokenizer, text, batch.inputs, settings.max_length)
     reading = over_windows(outputs_of(passes), windows)
-    run = TextRun(predictor, runtime.model, runtime.tokenizer, reading, encoded, config, passes.sources)
-    return run, predictor.said([text], reading)[0]
+    return {
+        "prediction": predictor.said([text], reading)[0],
+        "reading": reading,
+        "encoded": _with_words(runtime.tokenizer, text, batch.inputs, settings.max_length),
+        "sources": passes.sources,
+    }
 
 
-def margin_at(place: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """The margin between the two highest logits of one token, as `first_orders` takes an output."""
+def margin_at(place: int) -> Weigh:
+    """The output that is the margin between the two highest logits of one token."""
 
     def margin(rows: Tensor, logits: Tensor) -> Tensor:
         weights = torch.zeros_like(logits)
@@ -90,58 +76,70 @@ def margin_at(place: int) -> Callable[[Tensor, Tensor], Tensor]:
     return margin
 
 
-def explain(predictor: "Predictor", text: Text, which: str | int | None = None, **options: Any) -> AnswerExplanation:
+def explain(
+    predictor: "Predictor",
+    text: Text,
+    which: str | int | None = None,
+    *,
+    estimator: str = "delta",
+    samples: int = 200,
+    occlusion: bool = True,
+    attention: bool = True,
+) -> AnswerExplanation:
     """The explanation of one answer of a checked text, by default of the one that is least sure.
 
-    That of a class is an `Explanation`; what `ExplanationOptions` ask for takes further passes.
+    That of a class is an `Explanation`. For it `estimator` compares the layers by `samples` passes of each (delta needs
+    none), `occlusion` masks each word in turn, and `attention` is compared with and without modulation.
     """
-    asked = ExplanationOptions(**options)
-    explained = predictor.kind.explained(predictor, text, which)
-    run, attribution = explained.run, _first_order(explained)
-    (words,) = attribute_words(attribution, run.tokenizer, run.encoded)
+    check_choice("estimator", estimator, ESTIMATORS)
+    explained, runtime = predictor.kind.explained(predictor, text, which), with_gradients(predictor)
+    method, encoded = predictor.settings.method, explained.encoded
+    config = method.config or ANALYTIC.config
+    attribution = _first_order(runtime.model, explained, config)
+    (words,) = attribute_words(attribution, runtime.tokenizer, encoded)
     spoken, special = (tuple(word for word in words if word.word.special == marked) for marked in (False, True))
+    every: dict[str, Any] = {**vars(explained), "method": method.name, "special_tokens": special}
     if explained.about:
-        return AnswerExplanation(**vars(explained), attribution=attribution, words=spoken, special_tokens=special)
-    compared, attention = attribution, None
-    if asked.estimator != attribution.estimator:
-        how: Any = {"estimator": asked.estimator, "output": explained.output, "samples": asked.samples}
-        compared = attribute(run.model, run.encoded, run.config, **how)
-    if asked.attention and run.config.modulates:
-        attention = attention_shift(run.model, run.encoded, run.config, sampled=run.method.stochastic)
+        return AnswerExplanation(**every, attribution=attribution, words=spoken)
+    compared, shift = attribution, None
+    if estimator != attribution.estimator:
+        how: Any = {"estimator": estimator, "output": explained.output, "samples": samples}
+        compared = attribute(runtime.model, encoded, config, **how)
+    if attention and config.modulates:
+        shift = attention_shift(runtime.model, encoded, config, sampled=method.stochastic)
     return Explanation(
-        **vars(explained),
+        **every,
         attribution=compared,
-        words=_masked(explained, spoken) if asked.occlusion else spoken,
-        special_tokens=special,
-        tokens=_tokens(run, attribution, words),
-        attention=attention,
+        words=_masked(predictor, explained, spoken) if occlusion else spoken,
+        tokens=_tokens(runtime, encoded, attribution, words),
+        attention=shift,
+        calibrator=predictor.calibrator,
     )
 
 
-def _first_order(explained: Explained) -> Attribution:
+def _first_order(model: PreTrainedModel, explained: Explained, config: UATConfig) -> Attribution:
     """The first-order variance of the output that is explained."""
-    run, output = explained.run, explained.output
-    if run.sources is not None and isinstance(output, tuple):
-        highest: list[int] = run.sources.logits[0].topk(2).indices.tolist()
+    sources, output = explained.sources, explained.output
+    if sources is not None and isinstance(output, tuple):
+        highest: list[int] = sources.logits[0].topk(2).indices.tolist()
         if sorted(highest) == sorted(output):  # the variance of a margin has no direction
-            return run.sources
-    case = Case.of(run.model, run.encoded, run.config)
-    if callable(output):
-        return Attribution.of(first_orders(case, output), "margin")
-    return Attribution.of(first_order(case, output), output)
+            return sources
+    return Attribution.of(first_orders(Case.of(model, explained.encoded, config), output), output)
 
 
-def _masked(explained: Explained, words: Sequence[WordAttribution]) -> tuple[WordAttribution, ...]:
+def _masked(
+    predictor: "Predictor", explained: Explained, words: Sequence[WordAttribution]
+) -> tuple[WordAttribution, ...]:
     """The words with what the method says of the explained class where each is masked, calibrated."""
-    run = explained.run
     if not words:
         return ()
-    replacement = replacement_id(run.tokenizer, run.model.get_input_embeddings().num_embeddings)
-    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // run.encoded["input_ids"][0].numel()))
+    runtime, method, encoded = with_gradients(predictor), predictor.settings.method, explained.encoded
+    replacement = replacement_id(runtime.tokenizer, runtime.model.get_input_embeddings().num_embeddings)
+    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // encoded["input_ids"][0].numel()))
     confidence: list[float] = []
     for start in range(0, len(words), most):
-        inputs = masked_inputs(run.encoded, [word.word for word in words[start : start + most]], replacement)
-        said = probabilities(outputs_of(run.method.run(run.model, inputs)), run.predictor.calibrator)
+        inputs = masked_inputs(encoded, [word.word for word in words[start : start + most]], replacement)
+        said = probabilities(outputs_of(method.run(runtime.model, inputs)), predictor.calibrator)
         confidence += said[:, explained.number].tolist()
     return tuple(replace(word, masked_confidence=sure) for word, sure in zip(words, confidence, strict=True))
 
@@ -170,15 +168,16 @@ def masked_inputs(inputs: Mapping[str, Tensor], words: Sequence[Word], replaceme
     return copies
 
 
-def _tokens(run: TextRun, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
+def _tokens(
+    runtime: TorchRuntime, encoded: Mapping[str, Tensor], margin: Attribution, words: Sequence[WordAttribution]
+) -> tuple[ExplainedToken, ...]:
     assert margin.tokens is not None
     assert margin.token_uncertainty is not None
-    special = {i for word in words if word.word.special for i in word.word.tokens}
-    pieces: list[str] = run.tokenizer.convert_ids_to_tokens(run.encoded["input_ids"].flatten().tolist())
+    special = {i: word.word.special for word in words for i in word.word.tokens}
+    pieces: list[str] = runtime.tokenizer.convert_ids_to_tokens(encoded["input_ids"].flatten().tolist())
     uncertainty, variance = margin.token_uncertainty[0].flatten().tolist(), margin.tokens[0].flatten().tolist()
     total = float(margin.total[0]) or 1.0
-    real = sorted(i for word in words for i in word.word.tokens)
-    return tuple(ExplainedToken(pieces[i], i, i in special, uncertainty[i], variance[i] / total) for i in real)
+    return tuple(ExplainedToken(pieces[i], i, special[i], uncertainty[i], variance[i] / total) for i in sorted(special))
 
 
 def _with_words(

@@ -8,29 +8,24 @@ sentences: what the model says and how sure it is, what is decided and why, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, Prediction, excerpt
-from uatlite.classifier.runtime import Outputs
-from uatlite.methods.method import Method
-from uatlite.passes.config import COMPONENTS, UATConfig
+from uatlite.passes.config import COMPONENTS
 from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities
+from uatlite.trust.distribution import Band, margin_band, pass_probabilities
 from uatlite.values import Text, WordAttribution, strings
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from uatlite.attribution.attention import AttentionShift
-    from uatlite.attribution.first_order import Output
+    from uatlite.attribution.first_order import Output, Weigh
     from uatlite.attribution.layers import Attribution
-    from uatlite.classifier.entities import FoundEntity
-    from uatlite.classifier.product import Predictor
 
 _SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
@@ -80,35 +75,18 @@ class ExplainedLayer:
     component_errors: Mapping[str, float] | None
 
 
-@dataclass(frozen=True, eq=False)
-class TextRun:
-    """A text as the model read it in one window, and what the method says about it."""
-
-    predictor: Predictor
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    reading: Any
-    """a `Reading`"""
-    encoded: Mapping[str, Tensor]
-    """(1, [choices,] tokens)"""
-    config: UATConfig
-    sources: Attribution | None = None
-    """of the margin between the two highest logits, where the method's passes found it"""
-
-    @property
-    def method(self) -> Method:
-        return self.predictor.settings.method
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Explained:
     """Which answer of a text is explained, and what of the model's output its uncertainty is that of."""
 
-    run: TextRun
     prediction: Prediction
     """the same as `predict([text])[0]`"""
-    output: Output | Callable[[Tensor, Tensor], Tensor]
-    """the scalar of the logits that varies; of tokens the function that `first_orders` takes"""
+    reading: Any
+    """what the method says about the text, a `Reading`"""
+    encoded: Mapping[str, Tensor]
+    """the window in which the model read the answer: (1, [choices,] tokens)"""
+    output: Output | Weigh
+    """what varies: of a class the margin to the next likely one, of a label its logit, of an entity a token's margin"""
     number: int
     """the column of the class or label, or the number of the entity among those found, from 0"""
     label: str
@@ -119,16 +97,15 @@ class Explained:
     """the answer, its probability and what of it varies, in words; empty of a class, which has a `summary`"""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """what `to_dict` tells of the answer"""
+    sources: Attribution | None = None
+    """of the margin between the two highest logits, where the method's passes found it"""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AnswerExplanation(Explained):
-    """What is said about one answer of a text, and where its variance under dropout comes from.
+    """What is said about one answer of a text, and where the variance of its `output` under dropout comes from."""
 
-    The variance is that of a label's logit, of the margin of an entity's weakest token, or of the margin of the
-    predicted class: its logit minus that of the next likely one.
-    """
-
+    method: str
     attribution: Attribution
     """a batch of this one text"""
     words: tuple[WordAttribution, ...]
@@ -137,22 +114,8 @@ class AnswerExplanation(Explained):
     """[CLS], [SEP] and their like"""
 
     @property
-    def method(self) -> str:
-        return self.run.method.name
-
-    @property
     def text(self) -> Text:
         return self.prediction.text
-
-    @property
-    def probability(self) -> float:
-        """That of the class or label."""
-        return self.prediction.probabilities[self.label]
-
-    @property
-    def entity(self) -> FoundEntity:
-        found: FoundEntity = self.prediction.entities[self.number]
-        return found
 
     @property
     def variance(self) -> float:
@@ -162,14 +125,12 @@ class AnswerExplanation(Explained):
     def layers(self) -> tuple[ExplainedLayer, ...]:
         """The contributions by layer, and within a layer by component."""
         found = self.attribution
-        shares, parts = found.shares[0].tolist(), _by_component(found.contributions, found.components)
-        errors: Any = [None] * len(parts)
-        part_errors: Any = errors
+        errors: Any = [(None, None)] * len(found.layers)
         if found.contribution_errors is not None:
-            errors = found.contribution_errors[0].tolist()
-            part_errors = _by_component(found.contribution_errors, found.component_errors)
-        values = zip(found.layers, found.contributions[0].tolist(), shares, parts, errors, part_errors, strict=True)
-        return tuple(ExplainedLayer(*layer) for layer in values)
+            errors = _by_layer(found.contribution_errors, found.component_errors)
+        values = _by_layer(found.contributions, found.components)
+        rows = zip(found.layers, values, found.shares[0].tolist(), errors, strict=True)
+        return tuple(ExplainedLayer(name, value, share, parts, *error) for name, (value, parts), share, error in rows)
 
     @property
     def says(self) -> str:
@@ -202,12 +163,13 @@ class AnswerExplanation(Explained):
         return f"{self.says}\nWords: {words}\nLayers: " + ", ".join(f"{one.name} {one.share:.0%}" for one in layers)
 
 
-def _by_component(layers: Tensor, components: Tensor | None) -> list[dict[str, float]]:
-    """By layer, the values of its components by name; embeddings and head are of one component each."""
+def _by_layer(layers: Tensor, components: Tensor | None) -> list[tuple[float, dict[str, float]]]:
+    """The value of each layer, and those of its components by name; embeddings and head are of one component each."""
     assert components is not None  # explaining always asks for them
     first, attention, feed_forward, last = COMPONENTS
+    values: list[float] = layers[0].tolist()
     middle = [{attention: own, feed_forward: other} for own, other in components[0].tolist()]
-    return [{first: float(layers[0, 0])}, *middle, {last: float(layers[0, -1])}]
+    return list(zip(values, [{first: values[0]}, *middle, {last: values[-1]}], strict=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -222,27 +184,14 @@ class Explanation(AnswerExplanation):
     """every token in order"""
     attention: AttentionShift | None
     """a batch of this one text; None where it was not asked for, or the method does not modulate attention"""
+    calibrator: Calibrator | None
 
     @property
-    def outputs(self) -> Outputs:
-        """The logits of every pass, a batch of this one text."""
-        outputs: Outputs = self.run.reading
-        return outputs
-
-    @property
-    def calibrator(self) -> Calibrator | None:
-        calibrator: Calibrator | None = self.run.predictor.calibrator
-        return calibrator
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens of one sequence, padding counted: a text or pair is one sequence, a question one for each option."""
-        return self.run.encoded["input_ids"].shape[-1]
-
-    @property
-    def chosen_sequence(self) -> int:
-        """The sequence of the predicted option; 0 for a text or a pair."""
-        return self.number if self.run.encoded["input_ids"].ndim == 3 else 0
+    def sequence(self) -> range:
+        """The places of the tokens that are read together, padding counted: all, or those of the predicted option."""
+        ids = self.encoded["input_ids"]
+        first = self.number * ids.shape[-1] if ids.ndim == 3 else 0
+        return range(first, first + ids.shape[-1])
 
     @property
     def calibrated(self) -> bool:
@@ -255,9 +204,9 @@ class Explanation(AnswerExplanation):
         return self.prediction.among.classes[int(self.attribution.predicted[0])]
 
     @cached_property
-    def band(self) -> MarginBand | None:
+    def band(self) -> Band | None:
         """How far the probability reaches where the margin varies; None for passes, which show it themselves."""
-        band = margin_band(self.outputs, self.calibrator)
+        band = margin_band(self.reading, self.calibrator)
         return None if band is None or band.spread == 0 else band
 
     @cached_property
@@ -265,7 +214,7 @@ class Explanation(AnswerExplanation):
         """Between which ends dropout moves the probability: 95% of the band, or all passes; None for a single pass."""
         if self.band is not None:
             return self.band.probabilities[0], self.band.probabilities[-1]
-        each = pass_probabilities(self.outputs, self.calibrator)[:, 0, self.number].tolist()
+        each = pass_probabilities(self.reading, self.calibrator)[:, 0, self.number].tolist()
         return (min(each), max(each)) if len(each) > 1 else None
 
     @property
@@ -274,21 +223,16 @@ class Explanation(AnswerExplanation):
         return Sentences.of(self)
 
     @property
-    def truncated_tokens(self) -> int:
-        """How many tokens of the text were cut off, and so are not explained."""
-        return self.prediction.among.truncated_tokens
-
-    @property
     def chosen_tokens(self) -> tuple[ExplainedToken, ...]:
         """The tokens of the text, or of the predicted option."""
-        first = self.chosen_sequence * self.sequence_length
-        return tuple(token for token in self.tokens if 0 <= token.place - first < self.sequence_length)
+        return tuple(token for token in self.tokens if token.place in self.sequence)
 
     @property
     def token_attention(self) -> AttentionShift | None:
         """Attention between `chosen_tokens`, (layers, heads, tokens, tokens); None without `attention`."""
-        places = [token.place % self.sequence_length for token in self.chosen_tokens]
-        return None if self.attention is None else self.attention.between(places, self.chosen_sequence)
+        first, width = self.sequence.start, len(self.sequence)
+        places = [token.place - first for token in self.chosen_tokens]
+        return None if self.attention is None else self.attention.between(places, first // width)
 
     @property
     def segments(self) -> tuple[tuple[WordAttribution, ...], ...]:
@@ -316,7 +260,7 @@ class Explanation(AnswerExplanation):
             "quiet_label": self.quiet_label,
             "band": None if self.band is None else asdict(self.band),
             "interval": self.interval,
-            "truncated_tokens": self.truncated_tokens,
+            "truncated_tokens": self.prediction.cut_tokens,
             "words": [asdict(word) for word in self.words],
             "special_tokens": [asdict(word) for word in self.special_tokens],
             "tokens": [asdict(token) for token in self.tokens],

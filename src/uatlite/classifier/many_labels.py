@@ -262,18 +262,17 @@ class ManyLabels(TextKind[LabelGold, LabelPredictions]):
         )
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
-        from uatlite.attribution.first_order import LabelLogit
+        from uatlite.attribution.first_order import every_logit
         from uatlite.classifier.explainer import run_text
         from uatlite.classifier.explanation import Explained
 
-        run, prediction = run_text(predictor, text)
-        probs = list(prediction.probabilities.values())
-        column = _column(which, prediction.among.classes, probs)
-        label = prediction.among.classes[column]
+        read = run_text(predictor, text)
+        names, probs = zip(*read["prediction"].probabilities.items(), strict=True)
+        column = _column(which, names, probs)
+        label = names[column]
         return Explained(
-            run=run,
-            prediction=prediction,
-            output=LabelLogit(column),
+            **read,
+            output=lambda rows, logits: every_logit(rows, logits)[[column]],
             number=column,
             label=label,
             about=f"{label} with probability {probs[column]:.3f}; its logit",

@@ -264,18 +264,11 @@ class OneClass(TextKind[ClassGold, ClassPredictions]):
         from uatlite.classifier.explainer import run_text
         from uatlite.classifier.explanation import Explained
 
-        run, prediction = run_text(predictor, text)
-        said = prediction.among
-        assert isinstance(said, ClassPredictions)
+        read = run_text(predictor, text)
+        said = read["prediction"].among
         predicted, likely = int(said.predicted[0]), np.argsort(-said.probabilities[0], kind="stable").tolist()
         following = next(column for column in likely if column != predicted)
-        return Explained(
-            run=run,
-            prediction=prediction,
-            output=(predicted, following),
-            number=predicted,
-            label=said.classes[predicted],
-        )
+        return Explained(**read, output=(predicted, following), number=predicted, label=said.classes[predicted])
 
     def _options(self, classes: Sequence[str]) -> int | None:
         return len(classes) or None if self._chooses else None

@@ -84,7 +84,7 @@ class Predictor:
 
     def explain(self, text: Text, which: str | int | None = None, **options: Any) -> Any:
         """The `AnswerExplanation` of one answer of a checked text, by default of the one that is least sure; of a class
-        an `Explanation`, whose `ExplanationOptions` go by name."""
+        an `Explanation`."""
         from uatlite.classifier.explainer import explain  # imports torch
 
         return explain(self, text, which, **options)

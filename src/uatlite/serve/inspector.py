@@ -16,7 +16,7 @@ from uatlite.methods.registry import METHODS
 from uatlite.passes.config import GATES
 from uatlite.serve.http import invalid
 from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, TaggedIn, TextIn, UsedSettings
-from uatlite.trust.distribution import pass_probabilities, probabilities
+from uatlite.trust.distribution import Band, pass_probabilities, probabilities
 from uatlite.values import Text, Words
 
 if TYPE_CHECKING:
@@ -110,16 +110,6 @@ class Attention(BaseModel):
     modulated: list[list[list[float]]] = Field(description="with modulation, on the same masks")
 
 
-class Band(BaseModel):
-    """The label's probability where the margin is normal around its value."""
-
-    model_config = ConfigDict(from_attributes=True)
-    margin: float = Field(description="of the logits: the label's minus the next one's")
-    spread: float = Field(description="the standard deviation of that margin")
-    shares: list[float] = Field(description="shares of the normal distribution, from low to high")
-    probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
-
-
 class ExplainResponse(BaseModel):
     """The prediction, and where its uncertainty comes from."""
 
@@ -188,9 +178,9 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
     """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
     method = changed_method(predictor.settings.method, asked.settings)
     explanation: Explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
-    predictions, outputs = explanation.prediction.among, explanation.outputs
+    predictions, outputs = explanation.prediction.among, explanation.reading
     assert isinstance(predictions, ClassPredictions)
-    shown = ("summary", "band", "segments", "variance", "layers", "truncated_tokens")
+    shown = ("summary", "band", "segments", "variance", "layers")
     return ExplainResponse.model_validate(
         {
             "answer": Answer.rows(predictions)[0],
@@ -199,6 +189,7 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
             "settings": used_settings(method),
             "promised": predictor.calibration is not None and method == predictor.settings.method,
             "attention": _attention(explanation),
+            "truncated_tokens": explanation.prediction.cut_tokens,
             **{name: getattr(explanation, name) for name in shown},
         }
     )
@@ -260,7 +251,7 @@ def with_method(predictor: Predictor, method: Method) -> Predictor:
 def _attention(explanation: "Explanation") -> Attention | None:
     """The mean over heads, layer by layer; None for a method that modulates nothing, or a text of many tokens."""
     shift = explanation.token_attention
-    if shift is None or explanation.sequence_length > MOST_MAPPED:
+    if shift is None or len(explanation.sequence) > MOST_MAPPED:
         return None
 
     def maps(weights: "Tensor") -> Any:

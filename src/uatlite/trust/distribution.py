@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,21 +26,24 @@ from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Floats, Integers, Marks, check_labels, check_probabilities, check_share
 
 BAND_SHARES = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-"""Quantiles of a `MarginBand`."""
+"""Quantiles of a `Band`."""
 
 
 @dataclass(frozen=True)
-class MarginBand:
-    """The predicted class's probability where the margin of a text is normal around its value."""
+class Band:
+    """The label's probability where the margin is normal around its value."""
+
+    # The service describes the fields by their docstrings.
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"use_attribute_docstrings": True}
 
     margin: float
-    """of the logits: the largest minus the second"""
+    """of the logits: the label's minus the next one's"""
     spread: float
     """the standard deviation of that margin"""
     shares: tuple[float, ...]
-    """of the normal distribution, from low to high"""
+    """shares of the normal distribution, from low to high"""
     probabilities: tuple[float, ...]
-    """calibrated, at these quantiles"""
+    """the label's calibrated probability at these quantiles"""
 
 
 def probabilities(passes: PassLogits, calibrator: LogitCalibrator | None) -> Floats:
@@ -66,7 +70,7 @@ def predictive(passes: PassLogits, calibrator: LogitCalibrator | None) -> Predic
     return summarise(probabilities(passes, calibrator), each, passes.mean_logits)
 
 
-def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> MarginBand | None:
+def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> Band | None:
     """The predicted class's probability at quantiles of the margin's Gaussian, of the first row.
 
     None for a method that does not give the variance of its margin.
@@ -79,7 +83,7 @@ def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> Margi
     moved = [logits + NormalDist().inv_cdf(share) * step for share in BAND_SHARES]
     second, first = np.sort(logits[0])[-2:].tolist()
     chances = tuple(float(apply(each, row)[0, predicted]) for each in moved)
-    return MarginBand(first - second, spread, BAND_SHARES, chances)
+    return Band(first - second, spread, BAND_SHARES, chances)
 
 
 def _calibration(passes: PassLogits, calibrator: LogitCalibrator | None) -> Callable[[Floats, Integers], Floats]:

@@ -33,7 +33,7 @@ from uatlite.metrics.intervals import Interval, Resampling
 from uatlite.model.load import Checkpoint
 from uatlite.predictive import PassLogits
 from uatlite.text.schema import Layout, Split, Task
-from uatlite.trust.distribution import MarginBand
+from uatlite.trust.distribution import Band
 from uatlite.values import Example, Word, WordAttribution
 
 LABELS = ("negative", "positive")
@@ -85,7 +85,7 @@ EXPLANATIONS = (
         (WordAttribution(Word("not", (1,), False), 0.08, 0.1, 0.2, 0.21),
          WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.71),
          WordAttribution(Word("&", (4,), False), 0.05, 0.05, 0.1, None)),
-        MarginBand(0.45, 0.3, (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), (0.46, 0.51, 0.56, 0.61, 0.66, 0.7, 0.74)),
+        Band(0.45, 0.3, (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), (0.46, 0.51, 0.56, 0.61, 0.66, 0.7, 0.74)),
     ),
 )  # fmt: skip
 

@@ -31,7 +31,7 @@ from uatlite.lab.report.evaluation import (
 from uatlite.lab.report.explanation import Shading
 from uatlite.lab.report.page import filled
 from uatlite.text.write import make_directory, write_text
-from uatlite.trust.distribution import MarginBand
+from uatlite.trust.distribution import Band
 from uatlite.trust.scope import Scope
 from uatlite.values import Choices, Example, WordAttribution
 
@@ -121,7 +121,7 @@ class ExplainedText:
     gold: str | None
     confidence: float
     words: tuple[WordAttribution, ...]
-    band: MarginBand | None = None
+    band: Band | None = None
     """how far that confidence reaches; None where it is not known"""
 
 

@@ -145,8 +145,8 @@ def masked(explanation: Explanation) -> str:
 def notes(explanation: Explanation) -> list[str]:
     """Warnings: text that was cut off, and a pass without dropout that predicts another class."""
     warnings = []
-    if explanation.truncated_tokens:
-        warnings.append(f"{explanation.truncated_tokens:,} tokens of the text were cut off and are not explained.")
+    if cut := explanation.prediction.cut_tokens:
+        warnings.append(f"{cut:,} tokens of the text were cut off and are not explained.")
     if explanation.quiet_label != explanation.label:
         warnings.append(
             f"The pass without dropout that is attributed says {explanation.quiet_label}: the two are close."
