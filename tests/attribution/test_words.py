@@ -2,8 +2,7 @@
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from torch import Tensor
-from transformers import BatchEncoding, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from uatlite.attribution.layers import propagate
 from uatlite.attribution.words import attribute_words, words_of
@@ -14,7 +13,7 @@ PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "un", "##believ", "##abl
 
 
 @pytest.fixture(scope="module")
-def wordpiece() -> PreTrainedTokenizerFast:
+def wordpiece():
     vocabulary = {piece: i for i, piece in enumerate(PIECES)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -26,50 +25,41 @@ def wordpiece() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(scope="module")
-def byte_level() -> PreTrainedTokenizerFast:
+def byte_level():
     vocabulary = {piece: i for i, piece in enumerate(["<s>", "Ġ", "g", "o", "d", "n", "t", "go", "od", "Ġn", "Ġno"])}
-    merges = [("g", "o"), ("o", "d"), ("Ġ", "n"), ("Ġn", "o")]
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer = Tokenizer(models.BPE(vocabulary, [("g", "o"), ("o", "d"), ("Ġ", "n"), ("Ġn", "o")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str], pairs: list[str] | None = None) -> BatchEncoding:
+def encode(tokenizer, texts, pairs=None):
     return tokenizer(texts, pairs, padding=True, return_tensors="pt", return_token_type_ids=False)
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_pieces_are_merged_and_specials_kept_apart(wordpiece, said):
+def test_pieces_are_merged_and_specials_kept_apart(wordpiece, byte_level, said):
     """With what the tokenizer says of words, and from the pieces' own marks."""
-    encoded = _encode(wordpiece, ["a film , unbelievable", "xyzzy good"])
+    encoded, bytewise = encode(wordpiece, ["a film , unbelievable", "xyzzy good"]), encode(byte_level, ["good not"])
     first, second = words_of(wordpiece, encoded if said else dict(encoded))
-    assert [word.text for word in first] == ["[CLS]", "a", "film", ",", "unbelievable", "[SEP]"]
-    assert [word.tokens for word in first] == [(0,), (1,), (2,), (3,), (4, 5, 6), (7,)]
-    assert [word.special for word in first] == [True, False, False, False, False, True]
-    assert [(word.text, word.special) for word in second] == [
-        ("[CLS]", True),
-        ("[UNK]", False),
-        ("good", False),
-        ("[SEP]", True),
-    ]
+    places = {"[CLS]": (0,), "a": (1,), "film": (2,), ",": (3,), "unbelievable": (4, 5, 6), "[SEP]": (7,)}
+    assert {word.text: word.tokens for word in first} == places
+    assert [word.text for word in first] == list(places)
+    assert [word.text for word in second] == ["[CLS]", "[UNK]", "good", "[SEP]"]
+    for words in (first, second):
+        assert [word.special for word in words] == [True, *[False] * (len(words) - 2), True]
+    (words,) = words_of(byte_level, bytewise if said else dict(bytewise))
+    assert [(word.text, word.tokens) for word in words] == [("good", (0, 1)), ("not", (2, 3))]
 
 
 def test_the_same_word_in_both_texts_of_a_pair_stays_two(wordpiece):
-    (words,) = words_of(wordpiece, _encode(wordpiece, ["good good"], ["good"]))
+    (words,) = words_of(wordpiece, encode(wordpiece, ["good good"], ["good"]))
     assert [word.text for word in words if not word.special] == ["good", "good", "good"]
-
-
-@pytest.mark.parametrize("said", [True, False])
-def test_byte_level_marks_begin_words(byte_level, said):
-    encoded = byte_level(["good not"], return_tensors="pt", return_token_type_ids=False)
-    (words,) = words_of(byte_level, encoded if said else dict(encoded))
-    assert [(word.text, word.tokens) for word in words] == [("good", (0, 1)), ("not", (2, 3))]
 
 
 def test_words_carry_what_their_pieces_do(shared, wordpiece):
     model = shared("bert")
-    encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
+    encoded = encode(wordpiece, ["a film , unbelievable", "not good"])
     analytic = propagate(model, encoded, CONFIG)
     first, second = attribute_words(analytic, wordpiece, encoded)
     assert first[4].variance == pytest.approx(float(analytic.tokens[0, 4:7].sum()))
@@ -81,7 +71,7 @@ def test_words_carry_what_their_pieces_do(shared, wordpiece):
 
 
 def test_choices_have_words_too(wordpiece, chooser):
-    flat = _encode(wordpiece, ["good", "not good", "a film", "unbelievable"])
+    flat = encode(wordpiece, ["good", "not good", "a film", "unbelievable"])
     encoded = {name: value.view(1, 4, -1) for name, value in flat.items()}
     (words,) = attribute_words(propagate(chooser, encoded, CONFIG), wordpiece, encoded)
     texts = [word.word.text for word in words if not word.word.special]
@@ -90,8 +80,6 @@ def test_choices_have_words_too(wordpiece, chooser):
     assert flat_places == encoded["attention_mask"].flatten().nonzero()[:, 0].tolist()
 
 
-def test_unpadded_texts_need_no_attention_mask(shared, wordpiece):
-    ids: Tensor = _encode(wordpiece, ["not good"])["input_ids"]
-    encoded = {"input_ids": ids}
-    (words,) = attribute_words(propagate(shared("bert"), encoded, CONFIG), wordpiece, encoded)
-    assert [word.word.text for word in words] == ["[CLS]", "not", "good", "[SEP]"]
+def test_unpadded_texts_need_no_attention_mask(wordpiece):
+    (words,) = words_of(wordpiece, {"input_ids": encode(wordpiece, ["not good"])["input_ids"]})
+    assert [word.text for word in words] == ["[CLS]", "not", "good", "[SEP]"]

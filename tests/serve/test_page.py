@@ -1,42 +1,37 @@
 """The page in a real browser, of one answer a text and of several: type, see, change, upload; nobody else is asked."""
 
 import json
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from serve.clients import running
-from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 
 PATIENCE = 120_000
 """Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
 SERVED, SEVERAL = "#served strong", "#several:not([hidden])"
 """What is there once the page of one answer a text, or of several, is ready."""
-Texts = Callable[..., list[str]]
-Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+def address_of(request):
     """`address_of("labeler")`: the service of a product, by the name of its fixture; it runs until the module ends."""
     with ExitStack() as stack:
         yield cache(lambda product: stack.enter_context(running(request.getfixturevalue(product))))
 
 
 @pytest.fixture
-def page(browser: Any, address_of: Callable[[str], str]) -> Iterator[Open]:
+def page(browser, address_of):
     """`page(product, ready=SERVED, path="", complains=False, **options)`: the page of its service, open.
 
     Whatever the browser complains about, or asks of another host, fails the test, unless it `complains`.
     """
     tabs, said = [], []
 
-    def opened(product: str, ready: str = SERVED, *, path: str = "", complains: bool = False, **options: Any) -> Any:
+    def opened(product, ready=SERVED, *, path="", complains=False, **options):
         address = product if product.startswith("http") else address_of(product)
         tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"} | options)
         tabs.append(tab)
@@ -56,7 +51,7 @@ def page(browser: Any, address_of: Callable[[str], str]) -> Iterator[Open]:
 
 
 @pytest.fixture
-def tab(page: Open, request: pytest.FixtureRequest) -> Any:
+def tab(page, request):
     """The page of the product that a test names, or of a classifier that samples."""
     return page(getattr(request, "param", "classifier"))
 
@@ -64,15 +59,20 @@ def tab(page: Open, request: pytest.FixtureRequest) -> Any:
 ONE_PASS = pytest.mark.parametrize("tab", ["one_pass"], indirect=True)
 
 
-def type_text(tab: Any, text: str, prefix: str = "") -> Any:
-    """Type into the page, and wait for the explanation, which is returned; `prefix` is that of the field."""
+def explained(tab, act, field=""):
+    """Do what has a text explained, and wait for it: the answer of the service."""
     with tab.expect_response("**/explain") as caught:
-        tab.fill(f"#{prefix}text", text)
-    tab.wait_for_selector(f"#{'answers' if prefix else 'result'}[aria-busy=false] .verdict")
-    return caught.value.json()
+        act()
+    tab.wait_for_selector(f"#{'answers' if field else 'result'}[aria-busy=false] .verdict")
+    return caught.value
 
 
-def until_count(tab: Any, selector: str, count: int) -> None:
+def type_text(tab, text, prefix=""):
+    """Type into the page, and wait for the explanation, which is returned; `prefix` is that of the field."""
+    return explained(tab, lambda: tab.fill(f"#{prefix}text", text), prefix).json()
+
+
+def until_count(tab, selector, count):
     """Wait until so many are there. (Playwright's own wait evaluates a string, which the page's policy forbids.)"""
     for _ in range(PATIENCE // 50):
         if tab.locator(selector).count() == count:
@@ -81,10 +81,10 @@ def until_count(tab: Any, selector: str, count: int) -> None:
     assert tab.locator(selector).count() == count
 
 
-def alter(tab: Any, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+def alter(tab, path, change):
     """Have `change` edit the JSON of every response of this path before the page sees it."""
 
-    def answer(route: Any) -> None:
+    def answer(route):
         response = route.fetch()
         body = response.json()
         change(body)
@@ -93,7 +93,7 @@ def alter(tab: Any, path: str, change: Callable[[dict[str, Any]], None]) -> None
     tab.route(path, answer)
 
 
-def upload(tab: Any, file: Path, content: str) -> None:
+def upload(tab, file, content):
     """Give the page a file, and wait for its rows."""
     file.write_text(content)
     tab.click("#tab-many")
@@ -102,26 +102,23 @@ def upload(tab: Any, file: Path, content: str) -> None:
     tab.wait_for_selector("#rows tbody tr")
 
 
-def downloaded(tab: Any) -> list[str]:
+def downloaded(tab):
     """The lines of the file that the page gives back."""
     with tab.expect_download() as caught:
         tab.click("#download")
     return Path(caught.value.path()).read_text().splitlines()
 
 
-def percentages(tab: Any, selector: str) -> list[str]:
+def percentages(tab, selector):
     return [text.split(" %")[0] for text in tab.locator(selector).all_inner_texts()]
 
 
-def strengths(grounds: Any) -> list[float]:
+def strengths(grounds):
     """The per cent of colour behind each element."""
-    values: list[float] = grounds.evaluate_all(
-        "all => all.map((one) => Number(one.style.background.match(/(\\d+)%/)[1]))"
-    )
-    return values
+    return grounds.evaluate_all("all => all.map((each) => Number(each.style.background.match(/(\\d+)%/)[1]))")
 
 
-def test_type_and_see(tab: Any, classifier: UncertaintyClassifier) -> None:
+def test_type_and_see(tab, classifier):
     type_text(tab, "a1 a2 a3")
     prediction = classifier.predict(["a1 a2 a3"])[0]
     verdict = tab.inner_text("#decision")
@@ -138,35 +135,31 @@ def test_type_and_see(tab: Any, classifier: UncertaintyClassifier) -> None:
     )
 
 
-def test_what_is_typed_is_shown_and_never_run(tab: Any) -> None:
+def test_what_is_typed_is_shown_and_never_run(tab):
     type_text(tab, "<img src=x onerror=alert(1)> <b>a1</b>")
     assert tab.locator("#result :is(img, b:not(.verdict b), script)").count() == 0
     assert tab.input_value("#text").startswith("<img")
 
 
-def test_a_slider_changes_what_is_shown_and_takes_the_promise_back(tab: Any) -> None:
+def test_a_slider_changes_what_is_shown_and_takes_the_promise_back(tab):
     type_text(tab, "a1 a2 a3")
     before = tab.inner_text("#decision")
     assert tab.is_hidden("#off")
-    with tab.expect_response("**/explain"):
-        tab.fill("#samples", "9")
+    explained(tab, lambda: tab.fill("#samples", "9"))
     until_count(tab, "#passes circle", 9 * 3)
     assert "not the settings that were calibrated" in tab.inner_text("#off")
-    with tab.expect_response("**/explain"):
-        tab.fill("#penalty", "3")
-    with tab.expect_response("**/explain"):
-        tab.select_option("#gate", "none")
+    explained(tab, lambda: tab.fill("#penalty", "3"))
+    explained(tab, lambda: tab.select_option("#gate", "none"))
     until_count(tab, "#attention canvas", 0)
-    with tab.expect_response("**/explain"):
-        tab.click("#reset")
+    explained(tab, lambda: tab.click("#reset"))
     until_count(tab, "#passes circle", 4 * 3)
     assert tab.inner_text("#decision") == before
     assert tab.is_hidden("#off")
 
 
-def test_the_threshold_decides_without_asking_again(tab: Any) -> None:
+def test_the_threshold_decides_without_asking_again(tab):
     type_text(tab, "a1 a2 a3")
-    asked: list[str] = []
+    asked = []
     tab.on("request", lambda request: asked.append(request.url))
     verdicts = []
     for value in ("0.34", "1"):
@@ -178,12 +171,10 @@ def test_the_threshold_decides_without_asking_again(tab: Any) -> None:
     assert asked == []
 
 
-def test_the_keyboard_is_enough(tab: Any) -> None:
+def test_the_keyboard_is_enough(tab):
     tab.keyboard.press("Escape")
     tab.focus("#text")
-    with tab.expect_response("**/explain"):
-        tab.keyboard.type("a1 a2 a3")
-    tab.wait_for_selector("#result[aria-busy=false] .verdict")
+    explained(tab, lambda: tab.keyboard.type("a1 a2 a3"))
     tab.focus("#words .word")
     assert "of the variance" in tab.inner_text("#word-readout")
     tab.focus("#attention canvas")
@@ -198,7 +189,7 @@ def test_the_keyboard_is_enough(tab: Any) -> None:
     assert tab.evaluate("document.activeElement.id") == "tab-many"
 
 
-def test_a_pair(tab: Any, classifier: UncertaintyClassifier) -> None:
+def test_a_pair(tab, classifier):
     tab.click("#add-pair")
     tab.fill("#pair", "a4 a5")
     type_text(tab, "a1 a2")
@@ -207,9 +198,7 @@ def test_a_pair(tab: Any, classifier: UncertaintyClassifier) -> None:
     assert percentages(tab, "#probabilities .value")[0] == f"{100 * likeliest:.1f}"
 
 
-def test_upload_and_read_the_result(
-    tab: Any, classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_upload_and_read_the_result(tab, classifier, made_texts, tmp_path):
     texts = [*made_texts(60, seed=8), 'a1, "a2" <b onclick=x>\na3']
     predictions = classifier.predict(texts, check_shift=False)
     gold = [classifier.class_names[(p + (i % 3 == 0)) % 3] for i, p in enumerate(predictions.predicted)]
@@ -239,7 +228,7 @@ def test_upload_and_read_the_result(
 
 
 @ONE_PASS
-def test_one_pass_is_a_band_and_its_spread_in_numbers(tab: Any, one_pass: UncertaintyClassifier) -> None:
+def test_one_pass_is_a_band_and_its_spread_in_numbers(tab, one_pass):
     band = type_text(tab, "a1 a2 a3")["band"]
     assert tab.inner_text("#passes-title") == "Spread"
     assert tab.locator("#passes circle").count() == 0
@@ -255,7 +244,7 @@ def test_one_pass_is_a_band_and_its_spread_in_numbers(tab: Any, one_pass: Uncert
 
 
 @ONE_PASS
-def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(tab: Any) -> None:
+def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(tab):
     outside = {"out_of_scope": True, "scope": 0.002, "abstain": True, "reason": "out of scope"}
     alter(tab, "**/explain", lambda body: body["answer"].update(outside))
     type_text(tab, "a1 a2 a3")
@@ -267,9 +256,7 @@ def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(tab: Any) -> None
 
 
 @ONE_PASS
-def test_the_sentences_come_first_and_words_are_coloured_by_what_is_chosen(
-    tab: Any, one_pass: UncertaintyClassifier
-) -> None:
+def test_the_sentences_come_first_and_words_are_coloured_by_what_is_chosen(tab, one_pass):
     type_text(tab, "a1 a2 a3")
     explanation = one_pass.explain("a1 a2 a3")
     assert tab.inner_text("#decision .sentences") == str(explanation.summary)
@@ -290,7 +277,7 @@ def test_the_sentences_come_first_and_words_are_coloured_by_what_is_chosen(
 
 
 @ONE_PASS
-def test_an_unsure_text_says_so(tab: Any) -> None:
+def test_an_unsure_text_says_so(tab):
     alter(tab, "**/explain", lambda body: body["answer"].update(out_of_scope=False, scope=0.5))
     type_text(tab, "a1 a2 a3")
     tab.fill("#threshold", tab.get_attribute("#threshold", "max"))
@@ -301,7 +288,7 @@ def test_an_unsure_text_says_so(tab: Any) -> None:
 
 
 @ONE_PASS
-def test_what_one_pass_cannot_know_is_a_dash(tab: Any, tmp_path: Path) -> None:
+def test_what_one_pass_cannot_know_is_a_dash(tab, tmp_path):
     unknown = {"expected_entropy": None, "mutual_information": None, "variance": None}
     alter(tab, "**/explain", lambda body: body["answer"]["uncertainty"].update(unknown))
     type_text(tab, "a1 a2 a3")
@@ -309,7 +296,7 @@ def test_what_one_pass_cannot_know_is_a_dash(tab: Any, tmp_path: Path) -> None:
     assert dashes.all_inner_texts() == ["–"] * 3
     assert dashes.first.get_attribute("title") == "one pass cannot know this"
 
-    def outside(body: dict[str, Any]) -> None:
+    def outside(body):
         for i, answer in enumerate(body["predictions"]):
             answer["uncertainty"] |= unknown
             answer |= {"scope": [0.5, 0.001, 0.2][i], "out_of_scope": i == 1, "abstain": i == 1}
@@ -330,7 +317,7 @@ def test_what_one_pass_cannot_know_is_a_dash(tab: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["one_pass", "labeler", "tagger"])
-def test_the_menu_of_risks(page: Open, name: str, request: pytest.FixtureRequest) -> None:
+def test_the_menu_of_risks(page, name, request):
     calibration = request.getfixturevalue(name).calibration_
     menu, several = calibration.menu, name != "one_pass"
     assert 0 < sum(line.rule is not None for line in menu.lines) < len(menu.lines)
@@ -356,7 +343,7 @@ def test_the_menu_of_risks(page: Open, name: str, request: pytest.FixtureRequest
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_it_fits_a_phone(page: Open, width: int, scheme: str) -> None:
+def test_it_fits_a_phone(page, width, scheme):
     tab = page("one_pass", viewport={"width": width, "height": 800}, color_scheme=scheme)
     tab.click("#about summary")
     type_text(tab, "a1 a2 a3 " * 5)
@@ -365,13 +352,13 @@ def test_it_fits_a_phone(page: Open, width: int, scheme: str) -> None:
     assert (sum(int(part) for part in ground[4:-1].split(",")) > 3 * 128) is (scheme == "light")
 
 
-def test_the_page_of_the_api_loads_nothing_from_elsewhere(page: Open) -> None:
+def test_the_page_of_the_api_loads_nothing_from_elsewhere(page):
     tab = page("classifier", "main[aria-busy=false]", path="/docs")
     assert "/predict" in tab.inner_text("main")
     assert "at most 128 items" in tab.inner_text("main")
 
 
-def test_the_token_is_asked_for(page: Open, classifier: UncertaintyClassifier) -> None:
+def test_the_token_is_asked_for(page, classifier):
     with running(classifier, token="correct-horse-battery") as address:
         tab = page(address, "#access:visible", complains=True)
         tab.fill("#token", "correct-horse-battery")
@@ -380,15 +367,7 @@ def test_the_token_is_asked_for(page: Open, classifier: UncertaintyClassifier) -
         type_text(tab, "a1 a2")
 
 
-def click(tab: Any, answer: Any) -> Any:
-    """Click one answer; the JSON that is sent to explain it."""
-    with tab.expect_response("**/explain") as caught:
-        answer.click()
-    tab.wait_for_selector("#answers[aria-busy=false] .verdict")
-    return caught.value.request.post_data_json
-
-
-def check_origins(tab: Any, expected: Any) -> None:
+def check_origins(tab, expected):
     """The words and layers that the uncertainty of one answer comes from are drawn."""
     words = tab.locator("#origin-words .word")
     assert words.all_inner_texts() == [word.word.text for word in expected.words]
@@ -397,7 +376,7 @@ def check_origins(tab: Any, expected: Any) -> None:
     assert tab.locator("#origin-layers rect").count() == len(expected.layers)
 
 
-def test_labels_are_bars_with_thresholds_and_a_click_explains_one(page: Open, labeler: UncertaintyLabeler) -> None:
+def test_labels_are_bars_with_thresholds_and_a_click_explains_one(page, labeler):
     tab = page("labeler", SEVERAL)
     assert "4 labels: anger, joy, fear, relief" in tab.inner_text("#served")
     assert tab.inner_text("#several-promise") == labeler.calibration_.rule.describe()
@@ -416,13 +395,13 @@ def test_labels_are_bars_with_thresholds_and_a_click_explains_one(page: Open, la
     assert reply["label"] in tab.inner_text("#origins-title")
     other = next(label["label"] for label in by_probability if label["label"] != reply["label"])
     row = tab.locator(f".label-row[aria-label^='{other}']")
-    assert click(tab, row)["label"] == other
+    assert explained(tab, row.click, "several-").request.post_data_json["label"] == other
     assert other in tab.inner_text("#origins-title")
     assert row.get_attribute("aria-pressed") == "true"
     check_origins(tab, labeler.explain("a1 a2 a3 <b>", other))
 
 
-def test_entities_are_shaded_and_a_click_explains_one(page: Open, tagger: UncertaintyTagger, made_texts: Texts) -> None:
+def test_entities_are_shaded_and_a_click_explains_one(page, tagger, made_texts):
     predictions = tagger.predict(made_texts(40, seed=7), check_shift=False)
     mixed = next(said for said in predictions if len({entity.reported for entity in said.entities}) == 2)
     tab, text = page("tagger", SEVERAL), f"{mixed.text} <b>"
@@ -440,7 +419,7 @@ def test_entities_are_shaded_and_a_click_explains_one(page: Open, tagger: Uncert
         assert entity["decision"] in buttons.nth(i).get_attribute("class")
     assert buttons.nth(reply["entity"]).get_attribute("aria-pressed") == "true"
     other = next(i for i in range(len(found)) if i != reply["entity"])
-    assert click(tab, buttons.nth(other))["entity"] == other
+    assert explained(tab, buttons.nth(other).click, "several-").request.post_data_json["entity"] == other
     assert f"“{found[other]['text']}”" in tab.inner_text("#origins-title")
     check_origins(tab, tagger.explain(text, other))
     type_text(tab, next(said.text for said in predictions if not said.entities), "several-")
@@ -448,7 +427,7 @@ def test_entities_are_shaded_and_a_click_explains_one(page: Open, tagger: Uncert
     assert tab.inner_text("#several-decision b") == "no entity reported"
 
 
-def test_a_text_too_long_to_explain_is_answered(page: Open) -> None:
+def test_a_text_too_long_to_explain_is_answered(page):
     tab = page("labeler", SEVERAL, complains=True)  # the browser itself complains of the refusal
     with tab.expect_response("**/predict"):
         tab.fill("#several-text", "a1 a2 " * 400)
@@ -458,7 +437,7 @@ def test_a_text_too_long_to_explain_is_answered(page: Open) -> None:
     assert "at most 2000" in tab.inner_text("#alert")
 
 
-def test_nothing_typed_shows_nothing(page: Open) -> None:
+def test_nothing_typed_shows_nothing(page):
     tab = page("labeler", SEVERAL, viewport={"width": 360, "height": 800})
     type_text(tab, "a1 a2", "several-")
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360

@@ -23,7 +23,7 @@ from uatlite.methods.sampling import ANALYTIC
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
 from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
-from uatlite.values import Choices, Text, Word, WordAttribution, strings
+from uatlite.values import Choices, Text, WordAttribution, strings
 
 if TYPE_CHECKING:
     from uatlite.classifier.product import Predictor
@@ -138,8 +138,11 @@ def _masked(
     most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // encoded["input_ids"][0].numel()))
     confidence: list[float] = []
     for start in range(0, len(words), most):
-        inputs = masked_inputs(encoded, [word.word for word in words[start : start + most]], replacement)
-        said = probabilities(outputs_of(method.run(runtime.model, inputs)), predictor.calibrator)
+        some = words[start : start + most]
+        copies = {name: value[[0] * len(some)].clone() for name, value in encoded.items()}
+        for ids, word in zip(copies["input_ids"].view(len(some), -1), some, strict=True):
+            ids[list(word.word.tokens)] = replacement
+        said = probabilities(outputs_of(method.run(runtime.model, copies)), predictor.calibrator)
         confidence += said[:, explained.number].tolist()
     return tuple(replace(word, masked_confidence=sure) for word, sure in zip(words, confidence, strict=True))
 
@@ -157,15 +160,6 @@ def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.
         f"{type(tokenizer).__name__} has no mask, unknown or padding token to replace a word by. "
         "Set tokenizer.mask_token, or call with occlusion=False."
     )
-
-
-def masked_inputs(inputs: Mapping[str, Tensor], words: Sequence[Word], replacement: int) -> dict[str, Tensor]:
-    """Copies of one text (1, [choices,] tokens), each with all pieces of one word replaced: (words, ...)."""
-    copies = {name: value[[0] * len(words)].clone() for name, value in inputs.items()}
-    flat = copies["input_ids"].view(len(words), -1)
-    for copy, word in enumerate(words):
-        flat[copy, list(word.tokens)] = replacement
-    return copies
 
 
 def _tokens(
