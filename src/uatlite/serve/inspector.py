@@ -84,7 +84,6 @@ class ExplainEntityRequest(BaseModel):
 class ExplainedWord(BaseModel):
     """A word of the text."""
 
-    model_config = ConfigDict(from_attributes=True)
     text: str = Field(validation_alias=AliasPath("word", "text"))
     uncertainty: float = Field(description="U: how much its embedding varies under dropout")
     share: float = Field(description="of the first-order variance of the margin")
@@ -96,7 +95,6 @@ class ExplainedWord(BaseModel):
 class ExplainedLayer(BaseModel):
     """What a layer contributes to the variance of the margin."""
 
-    model_config = ConfigDict(from_attributes=True)
     name: str
     share: float
     components: dict[str, float] = Field(description="the contribution by component, in squared logits")
@@ -132,7 +130,6 @@ class ExplainResponse(BaseModel):
 class LayerShare(BaseModel):
     """A layer's part of the uncertainty."""
 
-    model_config = ConfigDict(from_attributes=True)
     name: str
     share: float = Field(description="of the first-order variance")
 
@@ -154,8 +151,8 @@ class Origins(BaseModel):
         summary = f"{about} {explanation.varies}."
         if named and variance > 0.0:
             summary += f" The largest shares have {named}."
-        origins = {"variance": variance, "words": explanation.words, "layers": explanation.layers}
-        return cls.model_validate({**origins, "summary": summary})
+        origins = {"variance": variance, "words": explanation.words, "layers": explanation.layers, "summary": summary}
+        return cls.model_validate(origins, from_attributes=True)
 
 
 class ExplainedLabel(BaseModel):
@@ -191,7 +188,8 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
             "attention": _attention(explanation),
             "truncated_tokens": explanation.prediction.cut_tokens,
             **{name: getattr(explanation, name) for name in shown},
-        }
+        },
+        from_attributes=True,
     )
 
 
@@ -202,12 +200,11 @@ def inspect_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) 
     predictions = predictor.predict([text])
     probs = predictions[0].probabilities
     label = min(probs, key=lambda name: abs(probs[name] - EVEN)) if asked.label is None else asked.label
-    method = predictor.settings.method
-    explained = with_method(predictor, EXPLAINED_BY if method.config is None else method)
+    explanation = with_method(predictor, explaining(predictor.settings.method)).explain(text, label)
     return ExplainedLabel(
         answer=LabelsAnswer.model_validate(LabelsAnswer.rows(predictions, predictor.calibrator)[0]),
         label=label,
-        origins=Origins.of(explained.explain(text, label), f"The logit of {label}"),
+        origins=Origins.of(explanation, f"The logit of {label}"),
     )
 
 
@@ -222,24 +219,25 @@ def inspect_entity(predictor: Predictor, text: str | Words, asked: ExplainEntity
     return ExplainedEntity(answer=answer, entity=explanation.number, origins=Origins.of(explanation, about))
 
 
+def explaining(method: Method) -> Method:
+    """The method, or instead of one without dropout the standard one."""
+    return EXPLAINED_BY if method.config is None else method
+
+
 def changed_method(method: Method, settings: ExplainSettings) -> Method:
-    """The method with the given settings; a method without dropout is replaced by the standard one."""
-    if method.config is None:
-        return changed_method(EXPLAINED_BY, settings)
+    """The method that explains with the given settings."""
+    method = explaining(method)
     given = settings.model_dump(exclude_none=True, exclude=None if method.stochastic else {"samples"})
     return method.changed(**{name: str(value) for name, value in given.items()})
 
 
 def used_settings(method: Method) -> UsedSettings:
     """The settings of a method that a client can change."""
-    explained = EXPLAINED_BY if method.config is None else method
-    assert explained.config is not None
-    return UsedSettings(
-        method=method.name,
-        penalty=explained.config.penalty,
-        samples=explained.config.samples if explained.stochastic else None,
-        gate=explained.config.gate,
-    )
+    explained = explaining(method)
+    config = explained.config
+    assert config is not None
+    samples = config.samples if explained.stochastic else None
+    return UsedSettings(method=method.name, penalty=config.penalty, samples=samples, gate=config.gate)
 
 
 def with_method(predictor: Predictor, method: Method) -> Predictor:
