@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
-from uatlite.lab.evaluate.predict import StoreJob
 
 from reference import made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
@@ -23,6 +22,7 @@ from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
+from uatlite.lab.evaluate.runs import StoreJob
 from uatlite.lab.evaluate.store import Piece, Store
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
