@@ -33,11 +33,10 @@ from uatlite.text.tasks import load
 from uatlite.trust.bets import Game, clumping, won
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.distribution import label_sets
-from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers
+from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers, search
 from uatlite.trust.promise import Labelled, decide, fitting_rows, rows_planner
 from uatlite.trust.rule import Wanted
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.search import Plan, search
 from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95
@@ -171,7 +170,7 @@ def one_start(drawn: Sample) -> float:
     at = upper_quantile(drawn.reference, max(STARTS[-1][0], min(least, 1.0)))
     planner = drawn.planner
     begin = int(np.searchsorted(planner.counts, (drawn.scores > at).sum()))
-    plan = Plan(planner.below[planner.counts], [(begin, 1 - CONFIDENCE)] if least <= 1 else [])
+    plan = replace(planner.plan(drawn.target), starts=[(begin, 1 - CONFIDENCE)] if least <= 1 else [])
     return planner.rule(plan, drawn.target, search(plan, planner.test(plan, drawn.target))).threshold
 
 

@@ -16,7 +16,7 @@ from uatlite import load
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.text.gold import tags_of_spans
 from uatlite.text.write import write_rows
-from uatlite.trust.search import RISKS
+from uatlite.trust.planners import RISKS
 from uatlite.values import Choices, Kind, Span, Text, Words
 
 ROWS = 240

@@ -12,10 +12,9 @@ from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
 from uatlite.trust.bets import GRID, bet, error_chances, learned_chances, plan_text_starts, threshold_grid
-from uatlite.trust.planners import RecallPlanner, TextScores, TextsPlanner, most_answers
+from uatlite.trust.planners import RISKS, TextScores, TextsPlanner, most_answers, search
 from uatlite.trust.promise import PILOT_TEXTS, Labelled, decide, pilot_rows
 from uatlite.trust.rule import Rule, Wanted
-from uatlite.trust.search import RISKS, search
 
 HUGE = 40_000
 
@@ -80,7 +79,10 @@ def test_recall_is_promised_no_more_often_wrongly_than_stated():
     broken, covered = 0, []
     for repetition in range(80):
         rng = np.random.default_rng(repetition)
-        rule = RecallPlanner(Wanted(confidence=0.8), *texts(300, rng), texts(300, rng)[0], 5).searched(0.12)
+        sample, found = texts(300, rng), texts(300, rng)[0]
+        labelled = TextScores(sample[0], np.arange(300), 300, sample[1], gold=sample[2])
+        others = TextScores(found, np.arange(300), 300)
+        rule = TextsPlanner(Wanted(kind="recall", target=0.12, confidence=0.8), labelled, others, 5).searched(0.12)
         answered = rule.reports(s)
         scale = np.minimum(1, 5 / np.maximum(gold, 1))[answered]
         broken += (missed[answered] * scale).sum() > 0.12 * (gold[answered] * scale).sum()
@@ -152,7 +154,7 @@ def test_with_one_answer_a_text_the_search_is_the_slow_one_with_exact_tests(seed
     def exact(place, level):
         return binom.cdf(errors[:, place].sum(), counts[:, place].sum(), 0.3) <= level + 1e-12
 
-    test = bet(plan, counts, errors, 0.3, kind="precision", seed=0)
+    test = bet(plan.most, plan.moments, counts, errors, 0.3, kind="precision", seed=0)
     assert search(plan, test) == slow_search(plan, exact)
 
 

@@ -1,6 +1,7 @@
 """The promised risk: the search against a slow one, the promise against the truth in every branch, and the menu."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,9 @@ from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, InputError, StoreError
 from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
-from uatlite.trust.planners import RowsPlanner
+from uatlite.trust.planners import RISKS, RowsPlanner, search
 from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows
 from uatlite.trust.rule import Menu, Wanted
-from uatlite.trust.search import RISKS, Plan, search
 
 
 def true_risk(threshold):
@@ -44,7 +44,8 @@ def lowest(scores, wrong, target, starts):
     planner = RowsPlanner(Wanted(), scores, wrong, scores)
     answered = [(scores > threshold).sum() for threshold, _ in starts]
     places = np.searchsorted(planner.counts, answered).tolist()
-    plan = Plan(planner.below[planner.counts], list(zip(places, [level for _, level in starts], strict=True)))
+    starts = list(zip(places, [level for _, level in starts], strict=True))
+    plan = replace(planner.plan(target), starts=starts)
     place = search(plan, planner.test(plan, target))
     return math.inf if place is None else plan.thresholds[place]
 

@@ -48,12 +48,18 @@ class _Features:
 
     of: Callable[[PassLogits], Floats]
     """(rows, features) of a plain pass"""
-    variance: Callable[[PassLogits], Floats]
-    """(rows, k) of what a teacher says: of the margin, k = 1, or of each label's logit"""
     unit: str = "texts"
     """what rows are, for a sentence"""
+    each_label: bool = False
+    """whether the variances are of each label's logit, and not of the margin"""
     teacher_runs: bool = True
     """whether the teacher runs where the read-out is poor; otherwise the plain pass does, without variances"""
+
+    def variance(self, passes: PassLogits) -> Floats:
+        """(rows, k) of what a teacher says; of the margin k = 1."""
+        variance = passes.label_variance if self.each_label else passes.margin_variance
+        assert variance is not None
+        return variance.reshape(len(variance), -1)
 
 
 def _read_and(of_logits: Callable[[Floats], Floats]) -> Callable[[PassLogits], Floats]:
@@ -71,21 +77,11 @@ label_features_of = _read_and(lambda z: np.concatenate([z, -np.sort(-z, axis=1)[
 """Of many labels: every logit, and the highest of them."""
 
 
-def _margin_variance(passes: PassLogits) -> Floats:
-    assert passes.margin_variance is not None
-    return passes.margin_variance[:, None]
-
-
-def _label_variance(passes: PassLogits) -> Floats:
-    assert passes.label_variance is not None
-    return passes.label_variance
-
-
 FEATURES: dict[Kind, _Features] = {
-    "one": _Features(features_of, _margin_variance),
-    "choice": _Features(features_of, _margin_variance),
-    "labels": _Features(label_features_of, _label_variance, teacher_runs=False),
-    "entities": _Features(features_of, _margin_variance, unit="entities"),
+    "one": _Features(features_of),
+    "choice": _Features(features_of),
+    "labels": _Features(label_features_of, each_label=True, teacher_runs=False),
+    "entities": _Features(features_of, unit="entities"),
 }
 
 

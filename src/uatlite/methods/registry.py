@@ -10,23 +10,15 @@ from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import Method
 from uatlite.methods.sampling import ANALYTIC, BASE, SAMPLING
-from uatlite.methods.trained import ENSEMBLE, LAPLACE, SNAPSHOT, SNGP, SWAG, VI_LAST_LAYER
+from uatlite.methods.trained import Ensemble, Laplace, Snapshot, Sngp, Swag, VariationalLastLayer
 from uatlite.spelling import parse_spelling
 
 if TYPE_CHECKING:
     from uatlite.model.weights import MethodWeights
 
+_TRAINED = (Ensemble(), Snapshot(), Swag(), Laplace(), Sngp(), VariationalLastLayer())
 METHODS: dict[str, Method] = {
-    "base": BASE,
-    "distilled": DISTILLED,
-    **SAMPLING,
-    "analytic": ANALYTIC,
-    "ensemble": ENSEMBLE,
-    "snapshot": SNAPSHOT,
-    "swag": SWAG,
-    "laplace": LAPLACE,
-    "sngp": SNGP,
-    "vi-last-layer": VI_LAST_LAYER,
+    method.key: method for method in (BASE, DISTILLED, *SAMPLING.values(), ANALYTIC, *_TRAINED)
 }
 
 STORED: Any = reduce(or_, dict.fromkeys(type(method) for method in METHODS.values()))

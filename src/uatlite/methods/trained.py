@@ -110,9 +110,6 @@ class Snapshot(Ensemble):
     summary: ClassVar[str] = "an ensemble from one training with a cyclic learning rate, one pass for each cycle"
 
 
-ENSEMBLE, SNAPSHOT = Ensemble(), Snapshot()
-
-
 @dataclass(frozen=True)
 class Swag(TrainedMethod):
     """`samples` draws of all weights, the same for every text; they are kept until another seed is asked for."""
@@ -157,9 +154,6 @@ class Swag(TrainedMethod):
         return Passes(torch.cat([drawn.logits for drawn in passes]), representation=mean)
 
 
-SWAG = Swag()
-
-
 @dataclass(frozen=True)
 class LastLayer(TrainedMethod):
     """A method that changes the last layer only: one pass of the encoder."""
@@ -179,9 +173,7 @@ class LastLayer(TrainedMethod):
 
         from uatlite.model.weights import features, weights_for, without_last_layer
 
-        check_one_answer(
-            model, "Methods of the last layer are for one class a text; use 'distilled', 'uat' or 'ensemble'."
-        )
+        check_one_answer(model, REFUSED)
         weights = weights_for(model, self.key)
         body, layer = weights.made(
             model, self.key, lambda: (without_last_layer(model), self.layer(model, weights.tensors))
@@ -236,9 +228,6 @@ def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
     return covariance
 
 
-LAPLACE = Laplace()
-
-
 @dataclass(frozen=True)
 class Sngp(LastLayer):
     """Mean-field logits f/sqrt(1 + π/8·var), and the posterior variance of the margin of f.
@@ -265,9 +254,6 @@ class Sngp(LastLayer):
         best = logits.topk(2, dim=-1).indices
         pair = x.gather(1, best[..., None].expand(-1, -1, x.shape[-1]))
         return logits[None], _variance_between(layer.covariances(pair))
-
-
-SNGP = Sngp()
 
 
 @dataclass(frozen=True)
@@ -302,6 +288,3 @@ class VariationalLastLayer(LastLayer):
     def read(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = layer.sample(x.flatten(0, -2), self.samples, self.seed)
         return logits.reshape(self.samples, len(x), -1), None
-
-
-VI_LAST_LAYER = VariationalLastLayer()

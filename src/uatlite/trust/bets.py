@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.trust.answers import RegressionRows, Shrunk
-from uatlite.trust.binomial import RiskInterval, exact_test, interval_of_sums
-from uatlite.trust.search import Plan, Test
-from uatlite.values import Floats, Marks
+from uatlite.trust.binomial import RiskInterval, Test, exact_test, interval_of_sums
+from uatlite.values import Floats, Integers, Marks
 
 BetKind = Literal["precision", "per-text", "recall"]
 """At most `target` of the reported answers are wrong; wrong answers a text; gold answers of answered texts missed."""
@@ -137,17 +136,18 @@ def plan_text_starts(
     return sorted(starts.items())
 
 
-def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetKind, seed: int) -> Test:
+def bet(
+    most: Integers, moment: Floats, counts: Floats, errors: Floats, target: float, *, kind: BetKind, seed: int
+) -> Test:
     """The test of the hypotheses of a plan with counts and errors (texts, hypotheses), in an order drawn by the seed.
 
-    Where a text has one answer at most this is the exact binomial test, else the bet.
+    The plan says for each the most answers of a text, (hypotheses,), and their `moments`, (hypotheses, 2). Where a text
+    has one answer at most this is the exact binomial test, else the bet.
     """
-    assert plan.most is not None
-    assert plan.planned is not None
     order = np.random.default_rng((seed, 1)).permutation(len(counts))
-    counts, errors, caps = counts[order], errors[order], plan.most.astype(np.float64)
-    most, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, plan.planned[:, 0])
-    known = (largest_loss(caps, target, kind), target * most, mean, clumping(plan.planned))
+    counts, errors, caps = counts[order], errors[order], most.astype(np.float64)
+    gain, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, moment[:, 0])
+    known = (largest_loss(caps, target, kind), target * gain, mean, clumping(moment))
     single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
     exact = exact_test(errors.sum(axis=0), counts.sum(axis=0), target)
 
@@ -185,6 +185,16 @@ def ratio_of_texts(
         return 1.0 - upper(n, n - w), upper(n, w)
 
     return interval_of_sums(counts, errors, inclusion, confidence, limits)
+
+
+def ratio_interval(parts: Floats, wholes: Floats, confidence: float) -> tuple[float, float]:
+    """sum(parts)/sum(wholes), both (texts,), ± its standard error over texts times the normal quantile, in [0, 1]."""
+    from scipy.stats import norm
+
+    share = parts.sum() / wholes.sum()
+    error = math.sqrt(float(np.square(parts - share * wholes).sum())) / wholes.sum()
+    width = norm.ppf(0.5 + confidence / 2) * error
+    return max(float(share - width), 0.0), min(float(share + width), 1.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.trust.search import Test
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Floats, Integers, Marks, check_array, check_marks, check_share
+
+Test = Callable[[slice, Floats], Marks]
+"""Some hypotheses of a plan and levels, ascending -> whether each is rejected at each level, (hypotheses, levels)."""
 
 Verdict = Literal["holds", "broken", "cannot tell yet"]
 
@@ -110,6 +113,28 @@ def coverage_interval(
     share = answered / rows
     width = bounded * math.sqrt(math.log(2.0 * bands / (1.0 - confidence)) / (2.0 * rows))
     return max(share - width, 0.0), min(share + width, 1.0)
+
+
+def rule_at(threshold: float, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
+    """The rule at a threshold for rows of one answer each, with its coverage and risk on them, (rows,)."""
+    answered = scores > threshold
+    count, errors, rows = int(answered.sum()), int((answered & wrong).sum()), len(scores)
+    bounded = int(math.isfinite(threshold))
+    return Rule(
+        kind=wanted.kind or "risk",
+        score=wanted.score,
+        threshold=threshold,
+        target=target,
+        confidence=wanted.confidence,
+        texts=rows,
+        answers=rows,
+        reported=count,
+        errors=errors,
+        coverage=count / rows,
+        coverage_interval=coverage_interval(count, rows, wanted.confidence, bounded=bounded),
+        promised=wanted.kind in ("threshold", "coverage") or threshold < math.inf,
+        risk_bound=float(risk_upper_bound(errors, count, wanted.confidence)) if count else None,
+    )
 
 
 def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[tuple[float, float]]:

@@ -1,21 +1,29 @@
-"""Planners: labelled texts, and what plans the search for a promise about them.
+"""Planners: labelled texts, what plans the search for a promise about them, and the search.
 
-Of one answer a text the test is the exact binomial one; of any number, with the text as the unit, it is a bet. The
-order of the thresholds is planned on answers of other texts, which need no labels.
+A search tests hypotheses in an order that is fixed beforehand. Of one answer a text the test is the exact binomial one;
+of any number, with the text as the unit, it is a bet. The order of the thresholds is planned on answers of other texts,
+which need no labels. Promises and menus of risks are made in one way, with the reason why others cannot be promised.
 """
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.trust import bets, binomial
-from uatlite.trust.answers import check_texts
-from uatlite.trust.rule import Menu, RiskCurve, Rule, Wanted, ranks
-from uatlite.trust.search import Plan, Planner, Test
-from uatlite.values import Floats, Integers, Marks, check_scores
+from uatlite.trust.binomial import Test
+from uatlite.trust.rule import Menu, RiskCurve, RiskLine, Rule, Wanted, ranks
+from uatlite.values import Floats, Integers, Marks
+
+RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
+"""The risks on a menu; the nearest that can be promised is looked for among these and `HIGHER_RISKS`."""
+
+HIGHER_RISKS = (0.25, 0.30, 0.40, 0.50)
 
 KEPT = 0.99
 """By default a text may report so many answers that this share of all answers, without a threshold, is kept."""
@@ -24,26 +32,113 @@ CURVE_POINTS = 40
 """The curve of a menu has its points at every fortieth of the rows."""
 
 
-def rule_at(threshold: float, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
-    """The rule at a threshold for rows of one answer each, with its coverage and risk on them, (rows,)."""
-    answered = scores > threshold
-    count, errors, rows = int(answered.sum()), int((answered & wrong).sum()), len(scores)
-    bounded = int(math.isfinite(threshold))
-    return Rule(
-        kind=wanted.kind or "risk",
-        score=wanted.score,
-        threshold=threshold,
-        target=target,
-        confidence=wanted.confidence,
-        texts=rows,
-        answers=rows,
-        reported=count,
-        errors=errors,
-        coverage=count / rows,
-        coverage_interval=binomial.coverage_interval(count, rows, wanted.confidence, bounded=bounded),
-        promised=wanted.kind in ("threshold", "coverage") or threshold < math.inf,
-        risk_bound=float(binomial.risk_upper_bound(errors, count, wanted.confidence)) if count else None,
-    )
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The hypotheses "the risk is above the target" in the order of their tests, all from texts that do not decide.
+
+    starts: the place where a search begins, ascending, and its part of the level; none where nothing can be promised.
+    """
+
+    thresholds: Floats
+    """(hypotheses,), in falling order"""
+    starts: Sequence[tuple[int, float]]
+    most: Integers
+    """(hypotheses,): how many answers a text may report"""
+    moments: Floats
+    """(hypotheses, 2): the mean and the mean square of the answers of a text that has any"""
+
+    @property
+    def steps(self) -> list[tuple[float, int]]:
+        """The threshold of each hypothesis, and the most answers."""
+        return list(zip(self.thresholds.tolist(), self.most.tolist(), strict=True))
+
+
+def search(plan: Plan, test: Test) -> int | None:
+    """The last place of the plan at which "the risk is above the target" was rejected; None if it was nowhere.
+
+    Each search goes from its start to the next start: if it gets there, it passes its level on, else the level is lost
+    (the fallback procedure of Wiens, 2003). So a search has one of several levels, which are all tested.
+    """
+    last, handed_on = None, 0.0
+    ends = [*(begin for begin, _ in plan.starts[1:]), len(plan.thresholds) - 1]
+    for number, ((begin, level), end) in enumerate(zip(plan.starts, ends, strict=False)):
+        levels = np.cumsum([part for _, part in plan.starts[: number + 1]][::-1])  # its own, and those before it
+        at_level = int(np.argmin(np.abs(levels - level - handed_on)))
+        rejected = test(slice(begin, end + 1), levels)[:, at_level]
+        passed = len(rejected) if rejected.all() else int(np.argmin(rejected))
+        last = begin + passed - 1 if passed else last
+        handed_on = handed_on + level if rejected.all() else 0.0
+    return last
+
+
+@dataclass(frozen=True, eq=False)
+class Planner(ABC):
+    """Labelled texts, what is wanted of them, and texts that plan."""
+
+    wanted: Wanted
+
+    @property
+    def unit(self) -> str:
+        """What the texts are called."""
+        return "texts"
+
+    @abstractmethod
+    def plan(self, target: float) -> Plan:
+        """The hypotheses and where to begin."""
+
+    @abstractmethod
+    def test(self, plan: Plan, target: float) -> Test:
+        """How the hypotheses of a plan are tested."""
+
+    @abstractmethod
+    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
+        """The rule of the hypothesis at a place; without one that which reports nothing."""
+
+    @abstractmethod
+    def needed(self, target: float) -> int | None:
+        """The fewest labelled texts with which the target is promised with probability 0.8; None if more will not do.
+
+        To two digits, which are enough for an estimate.
+        """
+
+    @abstractmethod
+    def why_not(self, target: float) -> str:
+        """Why the target cannot be promised, and a way out."""
+
+    def searched(self, target: float) -> Rule:
+        """The rule of the search."""
+        plan = self.plan(target)
+        return self.rule(plan, target, search(plan, self.test(plan, target)))
+
+    def promise(self, target: float) -> Rule:
+        """The rule of the search; where nothing is promised, with the reason."""
+        rule = self.searched(target)
+        return rule if rule.promised else replace(rule, reason=self.why_not(target))
+
+    def nearest(self, target: float) -> float | None:
+        """The lowest of the usual risks above the target that these texts promise."""
+        return next((risk for risk in RISKS + HIGHER_RISKS if risk > target and self.searched(risk).promised), None)
+
+    def way_out(self, target: float, *, texts: int, can: str, asked: str, hopeless: str) -> str:
+        """What these texts do promise, said by `can`, and how many more it would take to promise what is asked."""
+        nearest, needed = self.nearest(target), self.needed(target)
+        promised = "they promise no risk up to 50%" if nearest is None else can.format(nearest)
+        if needed is None:
+            return f"{promised}, and more {hopeless}; use another score."
+        more = binomial.two_digits(max(needed - texts, 1))
+        return f"{promised}, and {asked} would take about {more:,} more labelled {self.unit}."
+
+    def menu(self) -> Menu:
+        """What the labelled texts promise for each of `RISKS`."""
+        rules = [self.searched(target) for target in RISKS]
+        lines = tuple(
+            RiskLine(target=target, rule=rule, texts_needed=None)
+            if rule.promised
+            else RiskLine(target=target, rule=None, texts_needed=self.needed(target))
+            for target, rule in zip(RISKS, rules, strict=True)
+        )
+        wanted, texts = self.wanted, rules[0].texts
+        return Menu(score=wanted.score, confidence=wanted.confidence, texts=texts, lines=lines, unit=self.unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +174,15 @@ class RowsPlanner(Planner):
         starts = binomial.plan_starts(self.others, len(self.scores), target, 1.0 - self.wanted.confidence)
         answered = [int((self.scores > threshold).sum()) for threshold, _ in starts]
         places = np.searchsorted(self.counts, answered).tolist()
-        return Plan(self.below[self.counts], [(i, level) for i, (_, level) in zip(places, starts, strict=True)])
+        at, ones = [(i, level) for i, (_, level) in zip(places, starts, strict=True)], np.ones((len(self.counts), 2))
+        return Plan(self.below[self.counts], at, ones[:, 0].astype(np.int64), ones)
 
     def test(self, plan: Plan, target: float) -> Test:
         return binomial.exact_test(self.errors[self.counts], self.counts, target)
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
         threshold = math.inf if place is None else float(plan.thresholds[place])
-        return rule_at(threshold, self.scores, self.wrong, self.wanted, target)
+        return binomial.rule_at(threshold, self.scores, self.wrong, self.wanted, target)
 
     def needed(self, target: float) -> int | None:
         """The fewest rows with which a search passes its start, if the risk there is the observed."""
@@ -117,8 +213,8 @@ class RowsPlanner(Planner):
         return replace(super().menu(), curve=RiskCurve(*(tuple(values.tolist()) for values in points)))
 
     def why_not(self, target: float) -> str:
-        size, nearest, needed = len(self.scores), self.nearest(target), self.needed(target)
-        asked, starts = f"a risk of {target:.2%} with confidence {self.wanted.confidence:g}", self.plan(target).starts
+        size, starts = len(self.scores), self.plan(target).starts
+        asked = f"a risk of {target:.2%} with confidence {self.wanted.confidence:g}"
         if not starts:
             least = binomial.least_answers(0, target, 1.0 - self.wanted.confidence)
             why = f"{size} {self.unit} cannot promise {asked}: even without an error it takes {least} answered rows"
@@ -128,14 +224,9 @@ class RowsPlanner(Planner):
                 f"of the {answered} most trusted of {size} {self.unit} {self.errors[answered]} are wrong, which cannot "
                 f"promise {asked}"
             )
-        more = (
-            "and more rows will hardly help, the most trusted ones are wrong too often; use another score"
-            if needed is None
-            else f"and {target:.2%} would take about {binomial.two_digits(needed - size):,} more labelled {self.unit}"
-        )
-        can = "they promise no risk up to 50%"
-        can = can if nearest is None else f"allow a higher risk: they do promise {nearest:.2%}"
-        return f"{why}; {can}, {more}."
+        hopeless = "rows will hardly help, the most trusted ones are wrong too often"
+        can = "allow a higher risk: they do promise {:.2%}"
+        return f"{why}; {self.way_out(target, texts=size, can=can, asked=f'{target:.2%}', hopeless=hopeless)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,17 +234,16 @@ class TextScores:
     """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts.
 
     `wrong` (answers,) are those that are wrong, where that is known, and `chances` (answers,) the probabilities that
-    each is wrong to plan with.
+    each is wrong to plan with. For a promise of recall a text is one answer, which stands for its `gold` answers
+    (answers,), and `wrong` says how many of them are missed.
     """
 
     scores: Floats
     text: Integers
     texts: int
-    wrong: Marks | None = None
+    wrong: NDArray[Any] | None = None
     chances: Floats | None = None
-
-    def __post_init__(self) -> None:
-        check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
+    gold: Integers | None = None
 
     @cached_property
     def ranks(self) -> Integers:
@@ -164,23 +254,31 @@ class TextScores:
         """(answers,): which are reported."""
         return np.asarray((self.scores > threshold) & (self.ranks < most))
 
-    def tally(self, chosen: Marks) -> Floats:
-        """(texts,): how many of the chosen answers, (answers,), each text has."""
-        return np.bincount(self.text[chosen], minlength=self.texts).astype(np.float64)
+    def tally(self, values: NDArray[Any]) -> Floats:
+        """(texts,): the sum of values or marks (answers,) over the answers of each text."""
+        return np.asarray(np.bincount(self.text, values, minlength=self.texts))
 
     @property
-    def errors(self) -> Marks:
-        """(answers,): which are wrong; of labelled texts."""
+    def counts(self) -> Integers:
+        """(answers,): 1, or the gold answers that it stands for."""
+        return np.ones(len(self.scores), dtype=np.int64) if self.gold is None else self.gold
+
+    @property
+    def errors(self) -> NDArray[Any]:
+        """(answers,): which are wrong, or how many of its gold answers are missed; of labelled texts."""
         assert self.wrong is not None
         return self.wrong
 
 
 @dataclass(frozen=True, eq=False)
 class TextsPlanner(Planner):
-    """Labelled answers, and those of other texts, `others`, that plan: of rules of kind "precision" and "per-text".
+    """Labelled answers, and those of other texts, `others`, that plan: of rules whose unit is the text.
 
     A text reports at most its `most` surest answers; where the labelled texts are few, fewer, as the promise would cost
     too much otherwise. The bet goes through the texts in an order drawn by the seed of what is wanted.
+
+    Of kind "recall" E[missed]/E[gold] over answered texts is at most the target. Of a text with more than `most` gold
+    answers the counts are scaled down to `most`, so that no text outweighs the others without bound.
     """
 
     sample: TextScores
@@ -191,39 +289,47 @@ class TextsPlanner(Planner):
 
     @property
     def kind(self) -> bets.BetKind:
-        return "per-text" if self.wanted.kind == "per-text" else "precision"
+        return self.wanted.kind if self.wanted.kind in ("per-text", "recall") else "precision"
+
+    @property
+    def scale(self) -> Floats:
+        """(answers,): what the counts of an answer are multiplied by."""
+        return np.minimum(1.0, self.most / np.maximum(self.sample.counts, 1.0))
 
     def plan(self, target: float, texts: int | None = None) -> Plan:
         """Thresholds from the highest score down to -inf, for as many labelled texts as there are or for `texts`."""
-        size, level, others = texts or self.sample.texts, 1.0 - self.wanted.confidence, self.others
+        level, others, recall = 1.0 - self.wanted.confidence, self.others, self.kind == "recall"
+        size = (self.sample.counts * self.scale).sum() if recall else texts or self.sample.texts
         thresholds, per_text = bets.threshold_grid(others.scores), self.kind == "per-text"
         chances = bets.error_chances(others.scores, target) if others.chances is None else others.chances
         caps: list[int] = []
-        planned, answers, errors = [], [], []
+        moments, answers, errors = [], [], []
         for threshold in thresholds.tolist():
             counts = others.tally(others.shown(threshold, self.most))
-            cap = max([1, *caps[-1:]])
+            cap = self.most if recall else max([1, *caps[-1:]])
             while cap < self.most and bets.bearable(counts, cap + 1, size, target, level, self.kind):
                 cap += 1
             caps.append(cap)
             shown = others.shown(threshold, cap)
-            planned.append(bets.moments(np.minimum(counts, cap)))
+            moments.append(bets.moments(np.minimum(counts, cap)))
             answers.append(size * (1.0 if per_text else shown.sum() / others.texts))
             errors.append(size * chances[shown].sum() / others.texts)
-        moment, loss = np.array(planned), np.array([bets.largest_loss(cap, target, self.kind) for cap in caps])
+        moment, loss = np.array(moments), np.array([bets.largest_loss(cap, target, self.kind) for cap in caps])
         starts = bets.plan_text_starts(np.array(answers), np.array(errors), bets.clumping(moment), loss, target, level)
         return Plan(thresholds, starts, np.array(caps), moment)
 
     def test(self, plan: Plan, target: float) -> Test:
-        shown = [self.sample.shown(*step) for step in _steps(plan)]
-        errors = np.column_stack([self.sample.tally(marks & self.sample.errors) for marks in shown])
-        counts = np.column_stack([self.sample.tally(marks) for marks in shown])
+        shown = [self.sample.shown(*step) for step in plan.steps]
+        counts, errors = (
+            np.column_stack([self.sample.tally(marks * values * self.scale) for marks in shown])
+            for values in (self.sample.counts, self.sample.errors)
+        )
         if self.kind == "per-text":
             counts = np.ones_like(errors)
-        return bets.bet(plan, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
+        return bets.bet(plan.most, plan.moments, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        threshold, most = (math.inf, self.most) if place is None else _steps(plan)[place]
+        threshold, most = (math.inf, self.most) if place is None else plan.steps[place]
         shown = self.sample.shown(threshold, most)
         reported, every = self.sample.tally(shown), self.sample.tally(np.ones_like(shown))
         rule = Rule(
@@ -234,17 +340,14 @@ class TextsPlanner(Planner):
             target=target,
             confidence=self.wanted.confidence,
             texts=self.sample.texts,
-            answers=len(shown),
-            reported=int(shown.sum()),
-            errors=int((shown & self.sample.errors).sum()),
+            answers=int(self.sample.counts.sum()),
+            reported=int(self.sample.counts[shown].sum()),
+            errors=int(self.sample.errors[shown].sum()),
             coverage=float(reported.sum() / every.sum()),
-            coverage_interval=ratio_interval(reported, every, self.wanted.confidence),
+            coverage_interval=bets.ratio_interval(reported, every, self.wanted.confidence),
             promised=place is not None,
         )
         return self.finished(rule)
-
-    def menu(self) -> Menu:
-        return replace(super().menu(), unit="texts")
 
     def needed(self, target: float) -> int | None:
         """The fewest texts with which the test of one threshold is passed, by the normal approximation, if its errors
@@ -253,9 +356,9 @@ class TextsPlanner(Planner):
 
         level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.sample.texts
         chances, sizes = bets.learned_chances(self.sample.scores, self.sample.errors), []
-        for step in _steps(self.plan(target, 4 * texts)):
+        for step in self.plan(target, 4 * texts).steps:
             shown = self.sample.shown(*step)
-            counts, errors = self.sample.tally(shown), self.sample.tally(shown & self.sample.errors)
+            counts, errors = self.sample.tally(shown), self.sample.tally(shown * self.sample.errors)
             allowed = target * (texts if self.kind == "per-text" else counts.sum())
             gain = (allowed - (errors.sum() + chances[shown].sum()) / 2) / texts
             if gain <= 0:
@@ -267,84 +370,22 @@ class TextsPlanner(Planner):
         return binomial.two_digits(math.ceil(min(sizes))) if sizes else None
 
     def why_not(self, target: float) -> str:
-        nearest, needed, texts = self.nearest(target), self.needed(target), self.sample.texts
-        of_answers = self.kind == "precision"
-        asked = f"a risk of {target:.2%}" if of_answers else f"{target:g} wrong answers a text"
+        texts, wrong, confidence = self.sample.texts, self.sample.errors.sum(), self.wanted.confidence
+        if self.kind == "recall":
+            return (
+                f"of the gold answers of {texts} texts {wrong / self.sample.counts.sum():.1%} are missed, which cannot "
+                f"promise a recall of {1.0 - target:.2%} with confidence {confidence:g} at any threshold; ask for a "
+                "lower recall, or report more."
+            )
+        asked, can = f"a risk of {target:.2%}", "allow more: they do promise {:.2%}"
+        if self.kind == "per-text":
+            asked, can = f"{target:g} wrong answers a text", "they do promise {:g}"
         why = (
-            f"{texts} texts with {len(self.sample.scores)} answers, {int(self.sample.errors.sum())} of them wrong, "
-            f"cannot promise {asked} with confidence {self.wanted.confidence:g}"
+            f"{texts} texts with {len(self.sample.scores)} answers, {int(wrong)} of them wrong, cannot promise {asked} "
+            f"with confidence {confidence:g}"
         )
-        can = "they promise no risk up to 50%"
-        if nearest is not None:
-            can = f"allow more: they do promise {nearest:.2%}" if of_answers else f"they do promise {nearest:g}"
-        more = (
-            "more texts will hardly help, the surest answers are wrong too often; use another score"
-            if needed is None
-            else f"{asked} would take about {binomial.two_digits(max(needed - texts, 1)):,} more labelled texts"
-        )
-        return f"{why}; {can}, and {more}."
-
-
-@dataclass(frozen=True, eq=False)
-class RecallPlanner(Planner):
-    """Scores of labelled texts with `gold` gold answers each, `missed` of them missed: of rules of kind "recall".
-
-    `others` are scores of texts that plan. With E[missed]/E[gold] over answered texts the share missed is at most the
-    target. Of a text with more than `most` gold answers the counts are scaled down to `most`, so that no text outweighs
-    the others without bound.
-    """
-
-    scores: Floats
-    missed: Floats
-    gold: Floats
-    others: Floats
-    most: int
-
-    @property
-    def scale(self) -> Floats:
-        """(texts,): what the counts of a text are multiplied by."""
-        return np.minimum(1.0, self.most / np.maximum(self.gold, 1.0))
-
-    def plan(self, target: float) -> Plan:
-        """Scores are taken as the probability that a gold answer of the text is found."""
-        thresholds, chances = bets.threshold_grid(self.others), bets.error_chances(self.others, target)
-        gold, answered = float((self.gold * self.scale).sum()), self.others > thresholds[:, None]
-        answers, errors = gold * answered.mean(axis=1), gold * (answered * chances).mean(axis=1)
-        ones, loss = np.ones(len(thresholds)), bets.largest_loss(self.most, target, "recall")
-        level = 1.0 - self.wanted.confidence
-        starts = bets.plan_text_starts(answers, errors, ones, loss * ones, target, level)
-        return Plan(thresholds, starts, np.full(len(ones), self.most), np.ones((len(ones), 2)))
-
-    def test(self, plan: Plan, target: float) -> Test:
-        answered = self.scores[:, None] > plan.thresholds
-        counts, errors = (answered * (values * self.scale)[:, None] for values in (self.gold, self.missed))
-        return bets.bet(plan, counts, errors, target, kind="recall", seed=self.wanted.seed)
-
-    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        threshold = math.inf if place is None else float(plan.thresholds[place])
-        answered, confidence = self.scores > threshold, self.wanted.confidence
-        return Rule(
-            kind="recall",
-            score=self.wanted.score,
-            threshold=threshold,
-            most=self.most,
-            target=target,
-            confidence=confidence,
-            texts=len(self.scores),
-            answers=int(self.gold.sum()),
-            reported=int(self.gold[answered].sum()),
-            errors=int(self.missed[answered].sum()),
-            coverage=float(answered.mean()),
-            coverage_interval=ratio_interval(answered.astype(np.float64), np.ones(len(answered)), confidence),
-            promised=place is not None,
-        )
-
-    def why_not(self, target: float) -> str:
-        return (
-            f"of the gold answers of {len(self.scores)} texts {self.missed.sum() / self.gold.sum():.1%} are missed, "
-            f"which cannot promise a recall of {1.0 - target:.2%} with confidence {self.wanted.confidence:g} at any "
-            "threshold; ask for a lower recall, or report more."
-        )
+        hopeless = "texts will hardly help, the surest answers are wrong too often"
+        return f"{why}; {self.way_out(target, texts=texts, can=can, asked=asked, hopeless=hopeless)}"
 
 
 def most_answers(others: TextScores) -> int:
@@ -352,19 +393,3 @@ def most_answers(others: TextScores) -> int:
     counts = np.bincount(others.text)
     kept = [np.minimum(counts, most).sum() / counts.sum() for most in range(1, int(counts.max()) + 1)]
     return 1 + int(np.argmax(np.array(kept) >= KEPT))
-
-
-def ratio_interval(parts: Floats, wholes: Floats, confidence: float) -> tuple[float, float]:
-    """sum(parts)/sum(wholes), both (texts,), ± its standard error over texts times the normal quantile, in [0, 1]."""
-    from scipy.stats import norm
-
-    share = parts.sum() / wholes.sum()
-    error = math.sqrt(float(np.square(parts - share * wholes).sum())) / wholes.sum()
-    width = norm.ppf(0.5 + confidence / 2) * error
-    return max(float(share - width), 0.0), min(float(share + width), 1.0)
-
-
-def _steps(plan: Plan) -> list[tuple[float, int]]:
-    """The threshold and the most answers of each hypothesis."""
-    assert plan.most is not None
-    return list(zip(plan.thresholds.tolist(), plan.most.tolist(), strict=True))

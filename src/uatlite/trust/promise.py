@@ -14,20 +14,11 @@ import numpy as np
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.answers import check_texts
-from uatlite.trust.bets import learned_chances
-from uatlite.trust.binomial import coverage_interval, risk_upper_bound
+from uatlite.trust.bets import learned_chances, ratio_interval
+from uatlite.trust.binomial import coverage_interval, risk_upper_bound, rule_at
 from uatlite.trust.distribution import conformal_rank
-from uatlite.trust.planners import (
-    RecallPlanner,
-    RowsPlanner,
-    TextScores,
-    TextsPlanner,
-    most_answers,
-    ratio_interval,
-    rule_at,
-)
+from uatlite.trust.planners import Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.rule import KindPromise, Menu, Rule, RuleKind, Wanted
-from uatlite.trust.search import Planner
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores
 
 _FEWEST_TEXTS = 50
@@ -322,11 +313,12 @@ def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = N
     return TextsPlanner(wanted, sample, others, wanted.most or most_answers(others), rows.finished)
 
 
-def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> RecallPlanner:
+def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> TextsPlanner:
     """For the lowest threshold on a score of texts at which answered texts miss at most `target` of their gold answers.
 
-    Texts without answers have nothing to find, so the plan counts a text by its answers. A text may have so many gold
-    answers as 99 % of the planning texts have answers.
+    Scores are taken as the probability that a gold answer of the text is found. Texts without answers have nothing to
+    find, so the plan counts a text by its answers. A text may have so many gold answers as 99 % of the planning texts
+    have answers.
     """
     if rows.missed is None or rows.gold is None or reference is None or reference.answers is None:
         raise ConfigurationError("a promise of recall needs gold=, missed= and answers= of each text.")
@@ -341,8 +333,9 @@ def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
         raise CalibrationError(
             f"{len(scores)} labelled texts have {int(gold.sum())} gold answers; give texts that have some."
         )
+    sample = TextScores(scores, np.arange(len(scores)), len(scores), rows.missed, gold=rows.gold)
     most = wanted.most or max(1, int(np.quantile(counts, 0.99)))
-    return RecallPlanner(wanted, scores, missed, gold, others, most)
+    return TextsPlanner(wanted, sample, TextScores(others, np.arange(len(others)), len(others)), most)
 
 
 _OF_ALL: dict[RuleKind, Callable[[Labelled, Wanted], Rule]] = {

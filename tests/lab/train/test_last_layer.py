@@ -23,7 +23,8 @@ from uatlite.lab.train.methods import (
     last_layer_posterior,
 )
 from uatlite.lab.train.recipe import MethodTraining, Recipe, TrainingJob
-from uatlite.methods.trained import SNGP, VI_LAST_LAYER, logit_covariance
+from uatlite.methods.registry import METHODS
+from uatlite.methods.trained import logit_covariance
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
@@ -33,7 +34,7 @@ Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
 SMALL = SngpTraining(features=32, bound=0.5, prior_variance=1.0)
 BOTH = pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
-METHODS = {"sngp": SNGP, "vi-last-layer": VI_LAST_LAYER}
+SNGP, VI_LAST_LAYER = METHODS["sngp"], METHODS["vi-last-layer"]
 laplace = pytest.mark.skipif(find_spec("laplace") is None, reason="laplace-torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:By default `link_approx`")
 
