@@ -54,10 +54,6 @@ def test_augrc_from_the_auroc_of_scikit_learn(smooth_case, tied_case) -> None:
         assert augrc(probabilities, labels) == pytest.approx(expected, abs=1e-12)
 
 
-def test_risk_at_full_coverage_is_the_error_rate(case) -> None:
-    assert risk_at_coverage(*case, 1.0) == pytest.approx(1 - accuracy(*case), abs=1e-12)
-
-
 def test_coverage_rounds_up_to_whole_rows_but_not_on_an_ulp() -> None:
     confidence = np.linspace(0.9, 0.6, 100)
     correct = np.arange(100) < 55

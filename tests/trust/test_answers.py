@@ -208,22 +208,6 @@ def test_without_kinds_it_is_the_logistic_regression_of_scikit_learn():
     )
 
 
-def test_strength_goes_from_shared_to_each_by_itself():
-    rows = regression(3000, 4, 2)
-    shared = Shrunk.fit(rows, kinds=4, strength=0.0, prior=1e6, identity=1.0)
-    assert np.ptp(shared.slopes) == 0
-    nearly = Shrunk.fit(rows, kinds=4, strength=1e-4, prior=1e6, identity=1.0)
-    np.testing.assert_allclose(nearly.slopes, shared.slopes, atol=1e-3)
-    np.testing.assert_allclose(nearly.biases, shared.biases, atol=1e-3)
-    plain = RegressionRows(rows.x, rows.columns[:, :0], rows.kind, rows.right)
-    free = Shrunk.fit(plain, kinds=4, strength=1e4, prior=1e6, identity=1.0)
-    for kind in range(4):
-        own = rows.at(rows.kind == kind)
-        alone = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(own.x[:, None], own.right)
-        assert free.slopes[kind] == pytest.approx(alone.coef_[0, 0], abs=1e-4)
-        assert free.biases[kind] == pytest.approx(alone.intercept_[0], abs=1e-4)
-
-
 def test_kinds_without_rows_have_the_shared_parameters_and_separable_rows_stay_finite():
     rows = regression(200, 2, 3)
     found = Shrunk.fit(rows, kinds=5, strength=0.5, prior=5.0, identity=1.0)

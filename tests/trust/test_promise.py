@@ -39,19 +39,19 @@ def slow_search(scores, wrong, target, starts, grid):
     return min(fallen, default=math.inf)
 
 
+def planner_of(scores, wrong, others=None, **wanted):
+    """The planner of labelled rows, whose own scores plan where no others are given."""
+    return RowsPlanner(Wanted(**wanted), scores, wrong, scores if others is None else others)
+
+
 def lowest(scores, wrong, target, starts):
     """The threshold of the search from these starts."""
-    planner = RowsPlanner(Wanted(), scores, wrong, scores)
+    planner = planner_of(scores, wrong)
     answered = [(scores > threshold).sum() for threshold, _ in starts]
     places = np.searchsorted(planner.counts, answered).tolist()
-    starts = list(zip(places, [level for _, level in starts], strict=True))
-    plan = replace(planner.plan(target), starts=starts)
+    plan = replace(planner.plan(target), starts=[(i, level) for i, (_, level) in zip(places, starts, strict=True)])
     place = search(plan, planner.test(plan, target))
     return math.inf if place is None else plan.thresholds[place]
-
-
-def needed_of(scores, wrong, target):
-    return RowsPlanner(Wanted(), scores, wrong, scores).needed(target)
 
 
 @settings(max_examples=200, deadline=None)
@@ -129,36 +129,35 @@ def test_the_least_answers_by_counting(errors, level):
     assert least_answers(errors, 0.1, level) == slow
 
 
+NOTHING = {
+    "too few": (58, 0.0, "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take"),
+    "a bad model": (500, 0.7, "a risk of 5.00% with confidence 0.95; they promise no risk up to 50%, and more rows"),
+}
+"""Rows, the share of them that is wrong, and why they promise nothing."""
+
+
+@pytest.mark.parametrize("rows, share, reason", NOTHING.values(), ids=NOTHING)
+def test_what_promises_nothing_says_why_and_answers_nothing(rows, share, reason):
+    rng = np.random.default_rng(0)
+    rule = rule_of(rng.random(rows), rng.random(rows) < share, 0.05, reference=rng.random(rows))
+    assert (rule.promised, rule.threshold, rule.coverage, rule.reported) == (False, math.inf, 0.0, 0)
+    assert rule.risk_bound is None
+    assert not rule.reports([0.0, 1.0, 1e9]).any()
+    assert reason in rule.reason
+    assert rule.describe().startswith("Abstain on all")
+
+
 def test_perfect_rows_are_all_answered():
     rng = np.random.default_rng(0)
     rule = rule_of(rng.random(300), np.zeros(300, dtype=bool), 0.05, reference=rng.random(300))
     assert (rule.promised, rule.coverage, rule.threshold) == (True, 1.0, -math.inf)
 
 
-def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
-    rng = np.random.default_rng(0)
-    rule = rule_of(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
-    assert not rule.promised
-    assert not rule.reports([0.0, 1.0, 1e9]).any()
-    way_out = "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take about"
-    assert way_out in rule.reason
-    assert rule.describe().startswith("Abstain on all")
-
-
-def test_a_bad_model_promises_nothing():
-    rng = np.random.default_rng(0)
-    rule = rule_of(rng.random(500), rng.random(500) < 0.7, 0.05, reference=rng.random(500))
-    assert not rule.promised
-    assert (rule.threshold, rule.coverage, rule.reported, rule.risk_bound) == (math.inf, 0.0, 0, None)
-    assert "cannot promise a risk of 5.00%" in rule.reason
-    assert "they promise no risk up to 50%, and more rows will hardly help" in rule.reason
-
-
 def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes():
     rng = np.random.default_rng(0)
     (scores, wrong), others = draw_scores(300, rng), rng.random(300)
     rule = rule_of(scores, wrong, 0.08, reference=others)
-    planner = RowsPlanner(Wanted(), scores, wrong, others)
+    planner = planner_of(scores, wrong, others)
     nearest, needed = planner.nearest(0.08), planner.needed(0.08)
     assert not rule.promised
     assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason
@@ -174,7 +173,7 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
     scores = (np.arange(800) + 0.5) / 800
     expected = np.cumsum((1 - scores[::-1]) / 2)  # errors among the most trusted, spread evenly
     wrong = np.diff(np.floor(np.append(0, expected))).astype(bool)[::-1]
-    needed = needed_of(scores, wrong, 0.06)
+    needed = planner_of(scores, wrong).needed(0.06)
 
     def promised(rows):
         drawn = (rule_of(*draw_scores(rows, rng), 0.06, reference=rng.random(1000)) for _ in range(200))
@@ -190,8 +189,8 @@ def test_two_digits_are_rounded_up():
 
 def test_no_number_of_rows_where_the_most_trusted_are_wrong():
     scores, wrong = np.arange(400) / 400, np.arange(400) % 10 == 0
-    assert needed_of(scores, wrong, 0.08) is None
-    assert needed_of(scores, wrong, 0.12) is not None
+    assert planner_of(scores, wrong).needed(0.08) is None
+    assert planner_of(scores, wrong).needed(0.12) is not None
 
 
 def test_what_is_promised_is_kept_on_the_rows_themselves():
@@ -295,50 +294,6 @@ def test_the_level_is_kept_where_the_risk_turns_bad_below_the_last_start(rows, c
     assert too_much > 1.1 * broken > 0
 
 
-def test_where_no_threshold_is_good_a_promise_comes_at_most_at_the_stated_rate():
-    """The risk is a hair above the target at every threshold, so each promise is false, from whichever start."""
-    rng = np.random.default_rng(11)
-    for rows, _ in BRANCHES.values():
-        promises = 0
-        for _ in range(300):
-            wrong = rng.random(rows) < 0.0501
-            promises += rule_of(rng.random(rows), wrong, 0.05, confidence=0.9, reference=rng.random(400)).promised
-        assert promises / 300 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 300)
-        assert promises > 0  # else the test would say nothing
-
-
-@pytest.mark.parametrize("errors", range(6))
-def test_with_one_start_a_promise_is_made_exactly_where_the_test_rejects(errors):
-    """150 rows, 75 of them above the start, a number of them wrong and all others below: p ≤ 1 - confidence."""
-    others = (np.arange(1000) + 0.5) / 1000
-    (start,) = plan_starts(others, 150, 0.05, 0.05)
-    above = start[0] + (1 - start[0]) * (np.arange(75) + 0.5) / 75
-    scores = np.append(above, start[0] * (np.arange(75) + 0.5) / 75)
-    wrong = np.append(np.arange(75) < errors, np.ones(75, dtype=bool))
-    p = binomial_tail(errors, 75, 0.05)
-    for confidence, promised in ((1 - 1.001 * p, True), (1 - 0.999 * p, False)):
-        if [start for start, _ in plan_starts(others, 150, 0.05, 1 - confidence)] == [start[0]]:
-            assert rule_of(scores, wrong, 0.05, confidence=confidence, reference=others).promised == promised
-
-
-def test_the_promise_among_rows_in_scope_is_as_exact():
-    """Rows at or beyond the k-th smallest nonconformity are abstained on; the others decide about rows like them.
-
-    The risk in scope is a hair above the target and outside it is 1, so each promise is false.
-    """
-    rng = np.random.default_rng(5)
-    rows, promises, repetitions = 300, 0, 800
-    for _ in range(repetitions):
-        nonconformity = rng.random(rows)
-        cut = np.sort(nonconformity)[int(0.9 * rows) - 1]
-        wrong = rng.random(rows) < np.where(nonconformity < cut, 0.1001, 1.0)
-        inside = nonconformity < cut
-        rule = rule_of(rng.random(rows)[inside], wrong[inside], 0.1, confidence=0.9, reference=rng.random(300))
-        promises += rule.promised
-    assert promises / repetitions <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / repetitions)
-    assert promises > 0
-
-
 # --- the menu
 
 
@@ -361,7 +316,7 @@ def test_each_line_of_the_menu_is_the_rule_of_its_target(rows):
 
 
 def test_what_is_not_promised_on_a_menu_has_the_rows_it_would_take(rows):
-    planner = RowsPlanner(Wanted(), *rows)
+    planner = planner_of(*rows)
     menu = planner.menu()
     of = {line.target: line for line in menu.lines}
     assert (of[0.01].rule, of[0.01].texts_needed) == (None, None)
@@ -378,7 +333,7 @@ def test_what_is_not_promised_on_a_menu_has_the_rows_it_would_take(rows):
 def test_the_curve_by_hand():
     """Rows 0.8 and 0.7 tie with one another: they come together, as do all points between."""
     scores, wrong = np.array([0.9, 0.8, 0.8, 0.7, 0.6]), np.array([False, False, True, True, False])
-    curve = RowsPlanner(Wanted(confidence=0.9), scores, wrong, scores).menu().curve
+    curve = planner_of(scores, wrong, confidence=0.9).menu().curve
     np.testing.assert_allclose(curve.coverages, [0.2, 0.6, 0.8, 1.0])
     np.testing.assert_allclose(curve.risks, [0, 1 / 3, 2 / 4, 2 / 5])
     points = zip([0, 1, 2, 2], [1, 3, 4, 5], curve.low, curve.high, curve.thresholds, strict=True)
@@ -392,7 +347,7 @@ def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
     scores, wrong, _ = rows
     labelled = Labelled({"margin": scores}, wrong)
     curve = decide(labelled, Wanted(), reference=labelled, menu=True).menu.curve
-    assert curve == RowsPlanner(Wanted(), scores, wrong, scores).menu().curve
+    assert curve == planner_of(scores, wrong).menu().curve
     assert len(curve.coverages) == 40
     assert curve.risks[-1] == wrong.mean()
     assert all(low <= risk <= high for low, risk, high in zip(curve.low, curve.risks, curve.high, strict=True))
@@ -407,3 +362,105 @@ def test_a_menu_comes_back_from_json_and_a_broken_one_is_refused(rows):
     for broken in ({**state, "lines": 1}, {**state, "extra": 1}, {"rows": 1}, {**state, "curve": {"x": [1]}}):
         with pytest.raises(StoreError, match="calibrate again"):
             load(Menu, broken, advice="calibrate again.")
+
+
+# --- a promise for each class: the rule of the class alone, at its part of the level
+
+NAMES = ("no", "yes")
+
+
+def of_classes(scores, wrong, predicted, target, *, reference=None, columns=None, classes=NAMES, **wanted):
+    """The rule for a target risk of each class."""
+    others = None if reference is None else Labelled({"confidence": reference}, kind=columns)
+    return rule_of(scores, wrong, target, predicted=predicted, reference=others, classes=classes, **wanted)
+
+
+@pytest.fixture
+def predicted_rows():
+    """Rows predicted in two classes; the first is wrong a third as often. And rows that plan."""
+    rng = np.random.default_rng(0)
+    scores, wrong = draw_scores(900, rng)
+    predicted = rng.integers(0, 2, 900)
+    wrong &= (predicted == 1) | (rng.random(900) < 0.3)
+    return (scores, wrong, predicted), {"reference": rng.random(1000), "columns": rng.integers(0, 2, 1000)}
+
+
+def test_each_class_has_the_rule_of_its_rows_at_half_the_level(predicted_rows):
+    (scores, wrong, predicted), planning = predicted_rows
+    rule = of_classes(scores, wrong, predicted, 0.1, **planning)
+    for column, part in enumerate(rule.per_kind):
+        of_class, others = predicted == column, planning["reference"][planning["columns"] == column]
+        alone = rule_of(scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others)
+        assert (part.name, part.asked, part.promised) == (NAMES[column], True, alone.promised)
+        assert (part.threshold, part.answers) == (alone.threshold, alone.answers)
+        assert (part.reported, part.errors) == (alone.reported, alone.errors)
+        assert part.reason.replace(" predicted yes", "") == alone.reason
+    assert rule.promised
+    assert tuple(rule.thresholds([0, 1])) == tuple(part.threshold for part in rule.per_kind)
+    assert rule.threshold == rule.thresholds([0, 1]).min()
+
+
+def test_a_row_is_answered_by_the_threshold_of_its_class(predicted_rows):
+    (scores, wrong, predicted), planning = predicted_rows
+    rule = of_classes(scores, wrong, predicted, 0.15, **planning)
+    slow = [s > rule.per_kind[c].threshold for s, c in zip(scores, predicted, strict=True)]
+    np.testing.assert_array_equal(rule.reports(scores, kind=predicted), slow)
+    assert (rule.reported, rule.errors) == (sum(slow), int((np.array(slow) & wrong).sum()))
+    assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
+    with pytest.raises(InputError, match="pass the predicted columns"):
+        rule.reports(scores)
+
+
+def test_one_class_alone_has_the_whole_level_and_others_are_answered(predicted_rows):
+    (scores, wrong, predicted), planning = predicted_rows
+    rule = of_classes(scores, wrong, predicted, 0.1, only="yes", **planning)
+    of_class, others = predicted == 1, planning["reference"][planning["columns"] == 1]
+    alone = rule_of(scores[of_class], wrong[of_class], 0.1, reference=others)
+    assert tuple(rule.thresholds([0, 1])) == (-math.inf, alone.threshold)
+    assert [part.asked for part in rule.per_kind] == [False, True]
+    assert rule.reports(scores, kind=predicted)[~of_class].all()
+    assert "Nothing is promised about other answers" in rule.describe()
+
+
+def test_a_class_that_cannot_be_promised_is_abstained_on_and_said(predicted_rows):
+    (scores, wrong, predicted), planning = predicted_rows
+    rule = of_classes(scores, wrong | (predicted == 1), predicted, 0.1, classes=(*NAMES, "never"), **planning)
+    assert [part.promised for part in rule.per_kind] == [True, False, False]
+    answers = rule.reports(scores, kind=predicted)
+    assert answers[predicted == 0].any()
+    assert not answers[predicted == 1].any()
+    for told in (
+        "Answer no where confidence >",
+        "Never answer yes: of the",
+        "Never answer never: no labelled row is predicted never.",
+        "confidence 0.95, all together, 900 calibration rows",
+    ):
+        assert told in rule.describe()
+
+
+def test_many_classes_that_cannot_be_promised_are_told_shortly():
+    rng = np.random.default_rng(0)
+    names = [f"class {k}" for k in range(30)]
+    rule = of_classes(rng.random(300), np.zeros(300, dtype=bool), rng.integers(0, 30, 300), 0.05, classes=names)
+    assert not rule.promised
+    assert not rule.reports(rng.random(5), kind=[0, 1, 2, 3, 4]).any()
+    assert rule.coverage_interval == (0.0, 0.0)
+    assert "and 24 more, for the like reason." in rule.describe()
+
+
+def test_without_a_reference_rows_are_set_aside_and_a_class_without_any_starts_at_all(predicted_rows):
+    (scores, wrong, predicted), _ = predicted_rows
+    assert of_classes(scores, wrong, predicted, 0.1, seed=1).texts == 810
+    rare, none = np.arange(900) < 60, np.zeros(840, dtype=int)
+    rule = of_classes(scores, wrong & ~rare, rare.astype(int), 0.1, reference=scores[60:], columns=none)
+    assert rule.per_kind[1].threshold == -math.inf
+
+
+def test_what_does_not_fit_together_is_refused(predicted_rows):
+    (scores, wrong, predicted), planning = predicted_rows
+    with pytest.raises(ConfigurationError, match="predicted column"):
+        of_classes(scores, wrong, predicted, 0.1, reference=planning["reference"])
+    with pytest.raises(ConfigurationError, match="only='maybe'"):
+        of_classes(scores, wrong, predicted, 0.1, only="maybe")
+    with pytest.raises(InputError, match="allowed are 0 to 1"):
+        of_classes(scores, wrong, predicted + 1, 0.1)

@@ -29,16 +29,12 @@ def test_of_every_score_higher_is_more_trustworthy():
         trust("confidense", PREDICTIVE)
 
 
-@pytest.mark.parametrize("errors, answered", [(0, 1), (0, 59), (3, 100), (17, 40), (39, 40)])
+@pytest.mark.parametrize("errors, answered", [(0, 1), (0, 59), (3, 100), (17, 40), (39, 40), (5, 5)])
 def test_the_bound_is_clopper_pearson(errors, answered):
     bound = risk_upper_bound(errors, answered, 0.95)
     reference = binomtest(errors, answered, alternative="less").proportion_ci(0.95, method="exact").high
     assert bound == pytest.approx(reference, rel=1e-9)
-    assert binomial_tail(errors, answered, bound) == pytest.approx(0.05, rel=1e-9)
-
-
-def test_all_wrong_bounds_nothing():
-    assert risk_upper_bound(5, 5, 0.95) == 1.0
+    assert binomial_tail(errors, answered, bound) == pytest.approx(1.0 if errors == answered else 0.05, rel=1e-9)
 
 
 @pytest.mark.parametrize("target", [0.02, 0.1, 0.3])
@@ -49,11 +45,6 @@ def test_the_allowed_errors_are_those_whose_bound_keeps_the_target(target, confi
             assert binomial_tail(allowed, answered, target) <= 1 - confidence
             assert risk_upper_bound(allowed, answered, confidence) <= target + 1e-12
         assert binomial_tail(allowed + 1, answered, target) > 1 - confidence
-
-
-def test_without_an_error_59_rows_promise_five_percent():
-    """The textbook number: 0.95^59 = 0.0485."""
-    np.testing.assert_array_equal(allowed_errors([58, 59], 0.05, 0.95), [-1, 0])
 
 
 def test_the_coverage_interval_by_hand():
@@ -97,12 +88,20 @@ def test_the_expected_coverage_is_at_least_the_target_and_hardly_more(target):
     assert np.mean(true) == pytest.approx(expected, abs=4 * np.std(true) / math.sqrt(repetitions))
 
 
-@pytest.mark.parametrize("rule", [
-    rule_of(VALUES, ERRORS, 0.7, "threshold"),
-    rule_of(VALUES, ERRORS, math.inf, "threshold"),
-    rule_of(VALUES, ERRORS, 0.9, "coverage", score="margin"),
-    rule_of(VALUES, ERRORS, 0.05),
-], ids=["given", "none answered", "all answered", "no promise"])  # fmt: skip
+TEXTS = {"text": np.repeat(np.arange(60), 5), "texts": 60}
+RULES = {
+    "given": rule_of(VALUES, ERRORS, 0.7, "threshold"),
+    "none answered": rule_of(VALUES, ERRORS, math.inf, "threshold"),
+    "all answered": rule_of(VALUES, ERRORS, 0.9, "coverage", score="margin"),
+    "no promise": rule_of(VALUES, ERRORS, 0.05),
+    "each class": rule_of(VALUES, ERRORS, 0.9, predicted=np.array([0, 1, 1, 0, 0]), classes=("no", "yes")),
+    "one class": rule_of(VALUES, ERRORS, 0.9, predicted=np.array([0, 1, 1, 0, 0]), classes=("a", "b"), only="a"),
+    "texts": rule_of(np.tile(VALUES, 60), np.zeros(300, bool), 0.2, "precision", **TEXTS),
+    "no promise of texts": rule_of(np.tile(VALUES, 60), np.tile(ERRORS, 60), 0.01, "per-text", **TEXTS),
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_rule_comes_back_from_json(rule):
     assert again(rule) == rule
 

@@ -77,16 +77,10 @@ def allowed_errors(answered: ArrayLike, target: float, confidence: ArrayLike) ->
 
 @lru_cache(maxsize=1024)
 def least_answers(errors: int, target: float, level: float) -> int:
-    """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level."""
-    from scipy.stats import binom
+    """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level: one error more is among N with 1 - level."""
+    from scipy.stats import nbinom
 
-    low, high = errors, errors + 1
-    while binom.cdf(errors, high, target) > level:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if binom.cdf(errors, middle, target) <= level else (middle, high)
-    return high
+    return errors + 1 + int(nbinom.ppf(1.0 - level, errors + 1, target))
 
 
 def fewest(sizes: Integers, chances: Floats) -> int | None:
@@ -115,9 +109,9 @@ def coverage_interval(
     return max(share - width, 0.0), min(share + width, 1.0)
 
 
-def rule_at(threshold: float, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
-    """The rule at a threshold for rows of one answer each, with its coverage and risk on them, (rows,)."""
-    answered = scores > threshold
+def rule_at(threshold: float | Floats, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
+    """The rule at a threshold, of all rows or of each, for rows of one answer each, with its coverage and risk."""
+    answered, threshold = scores > threshold, float(np.min(threshold))
     count, errors, rows = int(answered.sum()), int((answered & wrong).sum()), len(scores)
     bounded = int(math.isfinite(threshold))
     return Rule(

@@ -15,7 +15,7 @@ import numpy as np
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.answers import check_texts
 from uatlite.trust.bets import learned_chances, ratio_interval
-from uatlite.trust.binomial import coverage_interval, risk_upper_bound, rule_at
+from uatlite.trust.binomial import coverage_interval, rule_at
 from uatlite.trust.distribution import conformal_rank
 from uatlite.trust.planners import Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.rule import KindPromise, Menu, Rule, RuleKind, Wanted
@@ -260,24 +260,17 @@ def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], referenc
     for column, (name, asks) in enumerate(zip(classes, asked, strict=True)):
         own, others = (part.of(part.columns(len(classes)) == column) for part in (rows, reference))
         kinds.append(_class_promise(name, asks, own, alone, others))
-    reported, errors = sum(kind.reported for kind in kinds), sum(kind.errors for kind in kinds)
-    none = all(kind.threshold == math.inf for kind in kinds)
-    bounded = 0 if none else sum(kind.threshold > -math.inf for kind in kinds)
-    return Rule(
-        kind="risk",
-        score=wanted.score,
-        threshold=min(kind.threshold for kind in kinds),
-        target=wanted.target,
-        confidence=wanted.confidence,
-        texts=rows.size,
-        answers=rows.size,
-        reported=reported,
-        errors=errors,
-        coverage=reported / rows.size,
-        coverage_interval=coverage_interval(reported, rows.size, wanted.confidence, bands=sum(asked), bounded=bounded),
+    thresholds = np.array([kind.threshold for kind in kinds])
+    of_rows = thresholds[rows.columns(len(classes))]
+    rule = rule_at(of_rows, rows.scores[wanted.score], rows.errors, wanted, wanted.target)
+    bounded = 0 if (thresholds == math.inf).all() else int((thresholds > -math.inf).sum())
+    bands = {"bands": sum(asked), "bounded": bounded}
+    return replace(
+        rule,
+        threshold=float(thresholds.min()),
+        coverage_interval=coverage_interval(rule.reported, rows.size, wanted.confidence, **bands),
         promised=any(kind.promised for kind in kinds),
         reason=" ".join(kind.reason for kind in kinds if kind.reason),
-        risk_bound=float(risk_upper_bound(errors, reported, wanted.confidence)) if reported else None,
         per_kind=tuple(kinds),
     )
 

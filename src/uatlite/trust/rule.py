@@ -188,37 +188,30 @@ class Rule:
         if not self.promised:
             nothing = "Abstain on all" if one else "Report nothing"
             return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}"
-        everything, some = _SHOWN.get(self.kind, ("Answer all", "Answer"))
-        above = f" where {self.score} > {self.threshold:.6g}"
         low, high = self.coverage_interval
         told = _PROMISED[self.kind].format(
+            every=" all" if self.threshold == -math.inf else "",
+            above="" if self.threshold == -math.inf else f" where {self.score} > {self.threshold:.6g}",
             share=f"{self.coverage:.1%}",
             interval=f"({low:.1%} to {high:.1%})",
             found=1 - (self.target or 0.0),
             bound="" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly",
             **vars(self),
         )
-        basis = f"confidence {self.confidence:g}, {self.texts} calibration {'rows' if one else 'texts'}"
-        return f"{some + above if self.threshold > -math.inf else everything}{told} ({basis})."
+        return f"{told} (confidence {self.confidence:g}, {self.texts} calibration {'rows' if one else 'texts'})."
 
-
-_SHOWN: dict[RuleKind, tuple[str, str]] = {
-    "recall": ("Answer all texts", "Answer texts"),
-    "precision": ("Report answers", "Report answers"),
-    "per-text": ("Report answers", "Report answers"),
-}
-"""What is done with all, and with those above a threshold."""
 
 _OF_ROWS = "{share} of rows {interval} are answered"
 _OF_ANSWERS = "; {share} of {covered} {interval} are reported; {errors} of {reported} reported are wrong"
+_ANSWER, _REPORT = "Answer{every}{above}: ", "Report answers{above}, at most {most} a text: at most "
 _PROMISED: dict[RuleKind, str] = {
-    "risk": ": at most {target:.2%} of the answers are wrong; " + _OF_ROWS + ", {errors} of {reported} wrongly",
-    "coverage": ": at least {target:.1%} of rows are answered on average; " + _OF_ROWS,
-    "threshold": ": " + _OF_ROWS + "{bound}",
-    "precision": ", at most {most} a text: at most {target:.2%} of them are wrong" + _OF_ANSWERS,
-    "per-text": ", at most {most} a text: at most {target:g} wrong answers a text on average" + _OF_ANSWERS,
-    "recall": ": at least {found:.2%} of their gold answers are found; {share} of texts {interval} are answered, "
-    "{errors} of {reported} gold answers missed",
+    "risk": _ANSWER + "at most {target:.2%} of the answers are wrong; " + _OF_ROWS + ", {errors} of {reported} wrongly",
+    "coverage": _ANSWER + "at least {target:.1%} of rows are answered on average; " + _OF_ROWS,
+    "threshold": _ANSWER + _OF_ROWS + "{bound}",
+    "precision": _REPORT + "{target:.2%} of them are wrong" + _OF_ANSWERS,
+    "per-text": _REPORT + "{target:g} wrong answers a text on average" + _OF_ANSWERS,
+    "recall": "Answer{every} texts{above}: at least {found:.2%} of their gold answers are found; {share} of texts "
+    "{interval} are answered, {errors} of {reported} gold answers missed",
 }
 
 
