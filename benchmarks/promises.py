@@ -171,7 +171,8 @@ def one_start(drawn: Sample) -> float:
     planner = drawn.planner
     begin = int(np.searchsorted(planner.counts, (drawn.scores > at).sum()))
     plan = replace(planner.plan(drawn.target), starts=[(begin, 1 - CONFIDENCE)] if least <= 1 else [])
-    return planner.rule(plan, drawn.target, search(plan, planner.test(plan, drawn.target))).threshold
+    place = search(plan, planner.test(plan, drawn.target))
+    return math.inf if place is None else plan.thresholds[place]
 
 
 def two_thirds(drawn: Sample) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uatlite.errors import ConfigurationError, InputError
+from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import DETECTION, accuracy, check_detection, fpr95, nll
 from uatlite.metrics.calibration import debiased_ece, ece
 from uatlite.metrics.intervals import (
@@ -214,12 +214,6 @@ def test_a_pivotal_interval_may_lie_below_a_biased_point() -> None:
 def test_bad_settings_are_refused(setting, message) -> None:
     with pytest.raises(ConfigurationError, match=message):
         bootstrap([[0.5, 0.5]], [0], **setting)
-
-
-def test_differences_are_of_the_same_rows() -> None:
-    one, two = Rows.of([[0.5, 0.5]], [0]), Rows.of([[0.5, 0.5], [0.2, 0.8]], [0, 1])
-    with pytest.raises(InputError, match="the first is of 1 rows or texts and the second of 2"):
-        metric_estimates(one) - metric_estimates(two)
 
 
 def test_metrics_of_ones_own_can_be_given(smooth_case) -> None:

@@ -248,10 +248,13 @@ class InputTemperature(LogitCalibrator):
         v = check_variance(variance, rows=len(z))
         logs = np.log(v + OFFSET)
         limits, usual = (float(logs.min()), float(logs.max())), _regression(logit_features(z), logs)
-        share = best_share(z, y, lambda share: _effective(z, v, share, usual, limits))
-        effective = _effective(z, v, share, usual, limits)
-        widening = best_widening(z, y, effective)
-        temperature = best_temperature(z * widened(effective, widening)[:, None], y)
+
+        def effective(share: float) -> Floats:
+            return cls(z.shape[1], 1.0, 0.0, share, usual, limits).effective_variance(z, v)
+
+        share = best_share(z, y, effective)
+        widening = best_widening(z, y, effective(share))
+        temperature = best_temperature(z * widened(effective(share), widening)[:, None], y)
         return cls(z.shape[1], temperature, widening, share, usual, limits)
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
@@ -261,22 +264,17 @@ class InputTemperature(LogitCalibrator):
     def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats:
         """σ̃² (rows,)."""
         z = check_logits(logits, classes=self.classes)
-        return _effective(z, check_variance(variance, rows=len(z)), self.share, self.usual, self.limits)
+        logs = np.log(check_variance(variance, rows=len(z)) + OFFSET)
+        if self.share < 1:
+            expected = logit_features(z) @ self.usual[:-1] + self.usual[-1]
+            logs = expected + self.share * (logs - expected)
+        return np.asarray(np.maximum(np.exp(np.clip(logs, *self.limits)) - OFFSET, 0.0))
 
     def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
         """The same with σ̃² given."""
         z = check_logits(logits, classes=self.classes)
         scales = widened(check_variance(effective, rows=len(z)), self.widening)
         return softmax(z * scales[:, None] / self.temperature)
-
-
-def _effective(logits: Floats, variance: Floats, share: float, usual: Floats, limits: tuple[float, float]) -> Floats:
-    """σ̃² (rows,)."""
-    logs = np.log(variance + OFFSET)
-    if share < 1:
-        expected = logit_features(logits) @ usual[:-1] + usual[-1]
-        logs = expected + share * (logs - expected)
-    return np.asarray(np.maximum(np.exp(np.clip(logs, *limits)) - OFFSET, 0.0))
 
 
 def _regression(features: Floats, y: Floats) -> Floats:

@@ -33,7 +33,7 @@ from uatlite.values import Floats, Integers, check_share
 
 
 class Bet(NamedTuple):
-    """A Beta density of the rank, and what it says about the rows where it wins, by stream."""
+    """A Beta density of the rank, and what it says where it wins: about the texts, and how sure the classifier is."""
 
     a: float
     b: float
@@ -41,27 +41,18 @@ class Bet(NamedTuple):
     score: str
 
 
-_SURE = "the classifier is "
 BETS: dict[str, Bet] = {
-    "a little low": Bet(0.85, 1.0, "some texts are strange", _SURE + "a little less sure"),
-    "low": Bet(0.6, 1.0, "many texts are strange", _SURE + "less sure"),
-    "very low": Bet(0.25, 1.0, "many texts are not of this task", _SURE + "much less sure"),
-    "a little high": Bet(
-        1.0, 0.85, "texts are a little more alike than the calibration rows", _SURE + "a little surer"
-    ),
-    "high": Bet(1.0, 0.6, "texts are more alike than the calibration rows", _SURE + "surer"),
-    "very high": Bet(1.0, 0.25, "texts are much more alike than the calibration rows", _SURE + "much surer"),
+    "a little low": Bet(0.85, 1.0, "some texts are strange", "a little less sure"),
+    "low": Bet(0.6, 1.0, "many texts are strange", "less sure"),
+    "very low": Bet(0.25, 1.0, "many texts are not of this task", "much less sure"),
+    "a little high": Bet(1.0, 0.85, "texts are a little more alike than the calibration rows", "a little surer"),
+    "high": Bet(1.0, 0.6, "texts are more alike than the calibration rows", "surer"),
+    "very high": Bet(1.0, 0.25, "texts are much more alike than the calibration rows", "much surer"),
     "at both ends": Bet(
-        0.7,
-        0.7,
-        "more texts are strange, and more are very usual",
-        _SURE + "more often very sure, and more often unsure",
+        0.7, 0.7, "more texts are strange, and more are very usual", "more often very sure, and more often unsure"
     ),
     "in the middle": Bet(
-        1.5,
-        1.5,
-        "fewer texts are strange, and fewer are very usual",
-        _SURE + "less often very sure, and less often unsure",
+        1.5, 1.5, "fewer texts are strange, and fewer are very usual", "less often very sure, and less often unsure"
     ),
 }
 """What is bet on; 'low' is a bet that ranks are low.
@@ -308,7 +299,7 @@ class Alarm:
     def describe(self) -> str:
         """What has changed, without a full stop."""
         meaning: str = getattr(BETS[self.bet], self.stream)
-        return meaning
+        return f"the classifier is {meaning}" if self.stream == SCORE else meaning
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,8 +91,8 @@ class Planner(ABC):
         """How the hypotheses of a plan are tested."""
 
     @abstractmethod
-    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        """The rule of the hypothesis at a place; without one that which reports nothing."""
+    def rule(self, target: float, threshold: float, most: int | None) -> Rule:
+        """The rule at a threshold, +inf to report nothing, and with so many answers a text."""
 
     @abstractmethod
     def needed(self, target: float) -> int | None:
@@ -108,7 +108,8 @@ class Planner(ABC):
     def searched(self, target: float) -> Rule:
         """The rule of the search."""
         plan = self.plan(target)
-        return self.rule(plan, target, search(plan, self.test(plan, target)))
+        place = search(plan, self.test(plan, target))
+        return self.rule(target, *((math.inf, None) if place is None else plan.steps[place]))
 
     def promise(self, target: float) -> Rule:
         """The rule of the search; where nothing is promised, with the reason."""
@@ -180,8 +181,7 @@ class RowsPlanner(Planner):
     def test(self, plan: Plan, target: float) -> Test:
         return binomial.exact_test(self.errors[self.counts], self.counts, target)
 
-    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        threshold = math.inf if place is None else float(plan.thresholds[place])
+    def rule(self, target: float, threshold: float, most: int | None) -> Rule:
         return binomial.rule_at(threshold, self.scores, self.wrong, self.wanted, target)
 
     def needed(self, target: float) -> int | None:
@@ -328,8 +328,8 @@ class TextsPlanner(Planner):
             counts = np.ones_like(errors)
         return bets.bet(plan.most, plan.moments, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
 
-    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        threshold, most = (math.inf, self.most) if place is None else plan.steps[place]
+    def rule(self, target: float, threshold: float, most: int | None) -> Rule:
+        most = most or self.most
         shown = self.sample.shown(threshold, most)
         reported, every = self.sample.tally(shown), self.sample.tally(np.ones_like(shown))
         rule = Rule(
@@ -345,7 +345,7 @@ class TextsPlanner(Planner):
             errors=int(self.sample.errors[shown].sum()),
             coverage=float(reported.sum() / every.sum()),
             coverage_interval=bets.ratio_interval(reported, every, self.wanted.confidence),
-            promised=place is not None,
+            promised=threshold < math.inf,
         )
         return self.finished(rule)
 
