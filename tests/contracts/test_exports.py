@@ -31,10 +31,12 @@ def test_an_unknown_name():
 
 
 def test_importing_the_package_imports_no_heavy_library():
-    """Nor do the errors, the settings and the table of architectures, which a command line needs at once."""
+    """Nor do the errors, the settings and the table of architectures, which a command line needs at once, nor metrics
+    and the names of methods."""
     code = (
         "import sys, uatlite, uatlite.errors, uatlite.passes.config, uatlite.model.architectures, uatlite.metrics;"
-        "heavy = {'torch', 'transformers', 'pandas', 'pyarrow', 'datasets', 'sklearn', 'matplotlib'};"
+        "import uatlite.methods; uatlite.methods.parse_method('uat:gate=k');"
+        "heavy = {'torch', 'transformers', 'pandas', 'pyarrow', 'datasets', 'scipy', 'sklearn', 'matplotlib'};"
         "heavy &= set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -161,12 +159,6 @@ def test_misspellings_are_explained(spelt: str, message: str) -> None:
 def test_aliases_name_methods() -> None:
     assert set(METHOD_ALIASES.values()) <= set(METHODS)
     assert not set(METHOD_ALIASES) & set(METHODS)
-
-
-def test_naming_a_method_needs_no_torch() -> None:
-    name = "from uatlite.methods import parse_method; parse_method('uat:gate=k')"
-    code = f"import sys; {name}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_analytic_is_the_propagated_margin(shared: Models, batch: Encoded) -> None:
