@@ -8,6 +8,7 @@ value whose type is a union of dataclasses names its class. A field with `metada
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
@@ -41,9 +42,10 @@ def load(kind: UnionType, state: Any, arrays: Mapping[str, NDArray[Any]] | None 
 def load(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> Any:
     """The value of type `kind` that `dump` described; an error names the first fault, and ends in `advice`."""
     try:
-        return _read(kind, state, arrays or {}, "")
+        return _read(kind, state, arrays or {})
     except _Fault as fault:
-        raise StoreError(f"the stored {_name(kind)} is broken ({fault}); {advice}") from fault
+        name = kind.__name__ if isinstance(kind, type) else "value"
+        raise StoreError(f"the stored {name} is broken ({fault}); {advice}") from fault
 
 
 def _plain(value: Any, kind: Any, arrays: Arrays | None, path: str) -> Any:
@@ -74,104 +76,104 @@ def _plain(value: Any, kind: Any, arrays: Arrays | None, path: str) -> Any:
 
 
 class _Fault(Exception):
-    """Something that is not as its type says, with its path."""
+    """Something that is not as its type says; what holds it puts its own name before the path."""
 
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: {what}" if path else what)
+    def __init__(self, what: str, *path: str) -> None:
+        super().__init__(f"{'.'.join(path)}: {what}" if path else what)
+        self.what, self.path = what, path
 
 
-def _read(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
+def _read(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]], name: str | None = None) -> Any:
+    """The value of that type; a fault in it is said to be in the field or the entry of that name."""
+    try:
+        return _value(kind, state, arrays)
+    except _Fault as fault:
+        raise _Fault(fault.what, *([] if name is None else [name]), *fault.path) from fault
+
+
+def _value(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return state
     if origin in (Union, UnionType):
-        return _read_union(kind, state, arrays, path)
+        return _read_union(kind, state, arrays)
     if kind is np.ndarray or origin is np.ndarray:
-        return _read_array(state, arrays, path)
+        if isinstance(state, list):
+            return np.asarray(state)
+        _check(isinstance(state, str), state, "the name of an array")
+        if state not in arrays:
+            raise _Fault(f"there is no array {state!r}")
+        return np.asarray(arrays[state])
     if origin is Literal:
-        return _checked(state, state in inner, path, f"one of {', '.join(map(repr, inner))}")
+        return _check(state in inner, state, f"one of {', '.join(map(repr, inner))}")
     if isinstance(kind, type) and is_dataclass(kind):
-        return _read_dataclass(kind, state, arrays, path)
+        return _read_dataclass(kind, state, arrays)
     if origin in (tuple, list):
-        return _read_sequence(kind, state, arrays, path)
+        return _read_sequence(origin, inner, state, arrays)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        _checked(state, isinstance(state, Mapping), path, "an object")
-        return {name: _read(inner[1], entry, arrays, _below(path, name)) for name, entry in state.items()}
-    return _read_plain(kind, state, path)
+        _check(isinstance(state, Mapping), state, "an object")
+        return {name: _read(inner[1], entry, arrays, name) for name, entry in state.items()}
+    if kind not in _PLAIN:
+        raise TypeError(f"no value of type {kind!r} is stored")
+    allowed, what = _PLAIN[kind]
+    _check(allowed(state), state, what)
+    return state if kind is not float else math.nan if state is None else float(state)
 
 
-def _read_union(union: Any, state: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
+def _is_number(state: Any) -> bool:
+    return isinstance(state, int | float) and not isinstance(state, bool)
+
+
+_PLAIN: dict[type, tuple[Callable[[Any], bool], str]] = {
+    NoneType: (lambda state: state is None, "null"),
+    bool: (lambda state: isinstance(state, bool), "true or false"),
+    str: (lambda state: isinstance(state, str), "a string"),
+    int: (lambda state: isinstance(state, int) and _is_number(state), "a whole number"),
+    float: (lambda state: state in (None, "inf", "-inf") or _is_number(state), "a number"),
+}
+"""Type of a plain value -> whether a state is one, and what it is called."""
+
+
+def _read_union(union: Any, state: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     kinds, classes = get_args(union), _classes(union)
     if state is None and NoneType in kinds:
         return None
-    others = [kind for kind in kinds if kind is not NoneType]
     if isinstance(state, Mapping) and len(classes) > 1:
         name = state.get(TAG)
-        _checked(name, name in classes, _below(path, TAG), f"one of {', '.join(classes)}")
-        return _read(classes[str(name)], {key: entry for key, entry in state.items() if key != TAG}, arrays, path)
-    for kind in others[:-1]:
-        try:
-            return _read(kind, state, arrays, path)
-        except _Fault:
-            continue
-    return _read(others[-1], state, arrays, path)
+        if name not in classes:
+            raise _Fault(f"{name!r:.60} is not one of {', '.join(classes)}", TAG)
+        return _read(classes[name], {key: entry for key, entry in state.items() if key != TAG}, arrays)
+    *others, last = (kind for kind in kinds if kind is not NoneType)
+    for kind in others:
+        with suppress(_Fault):
+            return _read(kind, state, arrays)
+    return _read(last, state, arrays)
 
 
-def _read_dataclass(kind: type, state: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
-    _checked(state, isinstance(state, Mapping), path, f"the fields of {kind.__name__}")
+def _read_dataclass(kind: type, state: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    _check(isinstance(state, Mapping), state, f"the fields of {kind.__name__}")
     hints, values = _hints(kind), {}
-    names = {field.name for field in _stored(kind)}
-    unknown = [name for name in state if name not in names]
-    if unknown:
-        raise _Fault(_below(path, unknown[0]), f"{kind.__name__} has no such field")
+    if unknown := [name for name in state if name not in {field.name for field in _stored(kind)}]:
+        raise _Fault(f"{kind.__name__} has no such field", unknown[0])
     for field in _stored(kind):
         if field.name in state:
-            values[field.name] = _read(hints[field.name], state[field.name], arrays, _below(path, field.name))
+            values[field.name] = _read(hints[field.name], state[field.name], arrays, field.name)
         elif field.default is MISSING and field.default_factory is MISSING:
-            raise _Fault(_below(path, field.name), "it is missing")
+            raise _Fault("it is missing", field.name)
     try:
         return kind(**values)
     except UATLiteError as error:  # what the value itself does not allow
-        raise _Fault(path, str(error)) from error
+        raise _Fault(str(error)) from error
 
 
-def _read_array(state: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> NDArray[Any]:
-    if isinstance(state, list):
-        return np.asarray(state)
-    _checked(state, isinstance(state, str), path, "the name of an array")
-    if state not in arrays:
-        raise _Fault(path, f"there is no array {state!r}")
-    return np.asarray(arrays[state])
-
-
-def _read_sequence(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:
-    _checked(state, isinstance(state, list), path, "a list")
-    origin, inner = cast(Callable[[list[Any]], Any], get_origin(kind)), get_args(kind)
+def _read_sequence(origin: Any, inner: tuple[Any, ...], state: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    _check(isinstance(state, list), state, "a list")
     if origin is tuple and (len(inner) != 2 or inner[1] is not Ellipsis):
-        _checked(state, len(state) == len(inner), path, f"a list of {len(inner)}")
+        _check(len(state) == len(inner), state, f"a list of {len(inner)}")
     else:
         inner = (inner[0],) * len(state)
-    return origin(
-        [
-            _read(hint, entry, arrays, _below(path, str(i)))
-            for i, (hint, entry) in enumerate(zip(inner, state, strict=True))
-        ]
-    )
-
-
-def _read_plain(kind: Any, state: Any, path: str) -> Any:
-    if kind is NoneType:
-        return _checked(state, state is None, path, "null")
-    if kind is float:
-        if state is None or state in ("inf", "-inf"):
-            return float(state or "nan")
-        _checked(state, isinstance(state, int | float) and not isinstance(state, bool), path, "a number")
-        return float(state)
-    if kind in (bool, str):
-        return _checked(state, isinstance(state, kind), path, "true or false" if kind is bool else "a string")
-    if kind is int:
-        return _checked(state, isinstance(state, int) and not isinstance(state, bool), path, "a whole number")
-    raise TypeError(f"{path}: no value of type {kind!r} is stored")
+    pairs = zip(inner, state, strict=True)
+    return origin([_read(hint, entry, arrays, str(i)) for i, (hint, entry) in enumerate(pairs)])
 
 
 def _classes(kind: Any) -> dict[str, type]:
@@ -188,18 +190,14 @@ def _arguments(kind: Any) -> tuple[Any, ...]:
     return get_args(kind)
 
 
-def _checked(state: Any, allowed: bool, path: str, what: str) -> Any:
+def _check(allowed: bool, state: Any, what: str) -> Any:
     if not allowed:
-        raise _Fault(path, f"{state!r:.60} is not {what}")
+        raise _Fault(f"{state!r:.60} is not {what}")
     return state
 
 
 def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else "value"
 
 
 @lru_cache(maxsize=256)

@@ -7,20 +7,22 @@ One class is the case of one answer a text. A new kind is one class that derives
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uatlite.classifier.predictions import Predictions, Wording
+from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
 from uatlite.classifier.record import Evidence
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.classifier.token_run import TokenOutputs
-from uatlite.errors import InputError
+from uatlite.errors import InputError, check_choice
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import Wanted
+from uatlite.trust.rule import RuleKind, Wanted
 from uatlite.values import Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
@@ -34,16 +36,19 @@ Read = TypeVar("Read", Outputs, TokenOutputs)
 Said = TypeVar("Said", bound=Predictions)
 
 
+@dataclass(frozen=True, eq=False)
 class Gold(ABC, Generic[Read, Said]):
     """What the gold says about some texts, checked."""
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """How many texts it is of."""
+    values: NDArray[Any]
+    """(texts, ...): of one class its column, of labels a mark for each, of entities the set of (start, end, type)"""
 
-    @abstractmethod
+    def __len__(self) -> int:
+        return len(self.values)
+
     def at(self, rows: Integers) -> Self:
         """The gold of the texts at these places."""
+        return replace(self, values=self.values[rows])
 
     @abstractmethod
     def labelled(self, said: Said, wanted: Wanted) -> Labelled:
@@ -80,6 +85,10 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
     """the key in `KINDS`; it stands in uatlite.json, /model and results.json"""
     words: ClassVar[Wording]
     """what its parts are called"""
+    promises: ClassVar[Mapping[str, RuleKind]]
+    """option of `calibrate` -> the kind of the rule about answers that keeps it"""
+    scores: ClassVar[tuple[str, ...]] = (LOG_ODDS, CONFIDENCE)
+    """what may rank its answers, first what does by default"""
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         """What the classes are called, by column; those of options only with texts."""
@@ -103,14 +112,16 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
 
     def paired_gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
         """The same, or an error where there is not one for each text."""
-        gold = self.gold(given, texts, classes)
-        if len(gold) != len(texts):
-            raise InputError(f"{len(texts)} texts came with {len(gold)} {self.words.gold}; give one for each text.")
-        return gold
+        given = given if isinstance(given, Sized) else list(given)
+        if len(given) != len(texts):
+            raise InputError(f"{len(texts)} texts came with {len(given)} {self.words.gold}; give one for each text.")
+        return self.gold(given, texts, classes)
 
-    @abstractmethod
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
         """What shall be promised: first about the answers, which may be nothing, then about the texts."""
+        score = options.score or (self.scores[0] if options.threshold is None else CONFIDENCE)
+        check_choice("score", score, self.scores)
+        return (options.wanted(self.promises, score, classes),)
 
     @abstractmethod
     def fit(self, reading: Read, gold: Golden, options: CalibrationOptions, rows: Marks) -> Any:

@@ -165,7 +165,6 @@ def calibrate(
     rules = tuple(decision.rule for decision in decisions if decision.rule is not None)
     decided = replace(said, rules=rules, out_of_scope=None if scope is None else ~inside)
     free = everything if fitting is None else ~fitting
-    evidence = gold.evidence(said, reading, partial(data.read, BASE), calibrator, options, free)
     return Calibration(
         settings=data.under(learned.method),
         model_hash=data.runtime.hash,
@@ -174,14 +173,12 @@ def calibrate(
         calibrator=calibrator,
         rules=rules,
         menu=decisions[0].menu,
-        label_sets=evidence.label_sets,
         scope=scope,
         # The comparison of scores and representations uses no label, so all texts may take part.
         shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,
-        figures=evidence.figures,
-        comparison=evidence.comparison,
         second_look=None if options.second_look is None else _second_look(options, data, gold, decided),
         spending=(learned.reason,) if learned.reason else (),
+        **vars(gold.evidence(said, reading, partial(data.read, BASE), calibrator, options, free)),
     )
 
 

@@ -5,7 +5,7 @@ Each says what its models answer and what calibrating may be asked for; all else
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,13 @@ from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_e
 from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.product import KINDS, Product, model_files
+from uatlite.classifier.product import KINDS, Product, model_files, open_files
 from uatlite.classifier.record import Figures, measured_figures
-from uatlite.classifier.settings import CalibrationOptions, Config
+from uatlite.classifier.settings import AskedOfClasses, AskedOfEntities, AskedOfLabels, Config
 from uatlite.classifier.tags import STRATEGIES
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.text.labels import class_indices
-from uatlite.values import Choices, Floats, Text
+from uatlite.values import Choices, Floats, Kind, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,6 +43,8 @@ class UncertaintyClassifier(Product[ClassPredictions]):
     in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
     """
 
+    asks = AskedOfClasses
+
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, (classes,): their names, or with `indices` their columns."""
@@ -53,19 +55,9 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         texts: Iterable[Any],
         labels: Iterable[Any],
         *,
-        target_risk: float | None = None,
-        target_coverage: float | None = None,
-        threshold: float | None = None,
-        confidence: float = 0.95,
-        per_class: bool = False,
-        score: str | None = None,
-        calibrator: str | None = None,
-        label_sets: float | None = None,
         reference: Iterable[Any] | None = None,
-        false_alarm: float = 0.01,
-        second_look: str | None = None,
-        seed: int = 0,
         report: Report | None = None,
+        **asked: Unpack[AskedOfClasses],
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
@@ -73,31 +65,18 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         `confidence`; `per_class`: also among the answers of each class), `target_coverage` (at least this share is
         answered) and `threshold` (answer above it). The `score` that ranks texts is by default the margin of the
         logits, which needs no fitting, so that all rows decide; with a threshold it is the confidence. `label_sets`
-        is the coverage of label sets. What was learned is in `calibration_`.
+        is the coverage of label sets. What was learned is in `calibration_`. `calibrator` names one, by default
+        'input-temperature', or 'temperature' where the method has no variance. `confidence` is 0.95 by default.
 
         `reference` are unlabelled texts of the task, best those that the model was trained on: they tell which texts
-        are in scope. Without them the calibration rows serve, less well. `false_alarm` is the share of texts in scope
-        that may be refused, and of runs without a shift that may be called shifted. `report` is called with the number
-        of texts read after each step.
+        are in scope. Without them the calibration rows serve, less well. `false_alarm` (0.01) is the share of texts in
+        scope that may be refused, and of runs without a shift that may be called shifted. `seed` (0) draws the rows
+        that fit. `report` is called with the number of texts read after each step.
 
         `second_look` names a further method, 'uat' say, for the texts that will be abstained on. What it says stands
         beside the prediction (`Predictions.second_labels`); it turns no abstention into an answer.
         """
-        options = CalibrationOptions(
-            target_risk=target_risk,
-            target_coverage=target_coverage,
-            threshold=threshold,
-            confidence=confidence,
-            per_class=per_class,
-            score=score,
-            calibrator=calibrator,
-            label_sets=label_sets,
-            second_look=second_look,
-            menu=True,
-            false_alarm=false_alarm,
-            seed=seed,
-        )
-        return self._calibrate(texts, labels, options, reference, report)
+        return self._calibrate(texts, labels, {"menu": True, **asked}, reference, report)
 
     def predict_proba(self, texts: Iterable[Any] | Choices) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
@@ -130,8 +109,8 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         checked, predictor = self.kind.texts(texts, self.class_names), self.predictor()
         gold = self.kind.paired_gold(labels, checked, self.class_names)
         reading = self.kind.read(self.runtime, checked, predictor.settings)
-        said = predictor.predictions(checked, reading)
-        return measured_figures(reading.mean_logits, said.probabilities, gold.labels, f"{name}: {len(gold)} rows")
+        said = predictor.said(checked, reading, second_look=False)
+        return measured_figures(reading.mean_logits, said.probabilities, gold.values, f"{name}: {len(gold)} rows")
 
     def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
@@ -196,6 +175,7 @@ class UncertaintyLabeler(Product[LabelPredictions]):
     """
 
     kinds = (LABELS,)
+    asks = AskedOfLabels
     default_method = "distilled:of=fast,samples=10,per_input=true"
 
     def calibrate(
@@ -203,16 +183,9 @@ class UncertaintyLabeler(Product[LabelPredictions]):
         texts: Iterable[Any],
         labels: Any,
         *,
-        target_precision: float | None = None,
-        target_wrong: float | None = None,
-        confidence: float = 0.95,
-        score: str | None = None,
         reference: Iterable[Any] | None = None,
-        false_alarm: float = 0.01,
-        seed: int = 0,
-        second_look: str | None = None,
-        menu: bool = False,
         report: Report | None = None,
+        **asked: Unpack[AskedOfLabels],
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
@@ -224,19 +197,10 @@ class UncertaintyLabeler(Product[LabelPredictions]):
         'confidence' a third of them fits the calibrator and the others decide.
 
         `reference` are unlabelled texts of the task: they tell which texts are in scope, and teach the method. With
-        `menu`, `calibration_.menu` lists which shares of wrong labels can be promised.
+        `menu`, `calibration_.menu` lists which shares of wrong labels can be promised. `false_alarm`, `second_look`,
+        `seed` and `report` are those of `UncertaintyClassifier.calibrate`.
         """
-        options = CalibrationOptions(
-            target_precision=target_precision,
-            target_wrong=target_wrong,
-            confidence=confidence,
-            score=score,
-            second_look=second_look,
-            menu=menu,
-            false_alarm=false_alarm,
-            seed=seed,
-        )
-        return self._calibrate(texts, labels, options, reference, report)
+        return self._calibrate(texts, labels, asked, reference, report)
 
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (texts, labels), calibrated where the labeler is; columns as in `class_names`."""
@@ -264,6 +228,7 @@ class UncertaintyTagger(Product[EntityPredictions]):
     """
 
     kinds = (ENTITIES,)
+    asks = AskedOfEntities
 
     def __init__(
         self,
@@ -287,16 +252,9 @@ class UncertaintyTagger(Product[EntityPredictions]):
         texts: Iterable[Any],
         entities: Iterable[Iterable[Any]] | None = None,
         *,
-        target_risk: float | None = None,
-        target_recall: float | None = None,
-        confidence: float = 0.95,
-        score: str | None = None,
         reference: Iterable[Any] | None = None,
-        false_alarm: float = 0.01,
-        seed: int = 0,
-        second_look: str | None = None,
-        menu: bool = False,
         report: Report | None = None,
+        **asked: Unpack[AskedOfEntities],
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
@@ -310,21 +268,12 @@ class UncertaintyTagger(Product[EntityPredictions]):
         third of them fits the calibrator and the others decide.
 
         `reference` are unlabelled texts of the task: they tell which texts are in scope. With `menu`,
-        `calibration_.menu` lists which shares of wrong entities can be promised.
+        `calibration_.menu` lists which shares of wrong entities can be promised. `false_alarm`, `second_look`, `seed`
+        and `report` are those of `UncertaintyClassifier.calibrate`.
         """
-        options = CalibrationOptions(
-            target_risk=target_risk,
-            target_recall=target_recall,
-            confidence=confidence,
-            score=score,
-            second_look=second_look,
-            menu=menu,
-            false_alarm=false_alarm,
-            seed=seed,
-        )
         if entities is None:
             texts, entities = texts_and_entities(texts, self.class_names)
-        return self._calibrate(texts, entities, options, reference, report)
+        return self._calibrate(texts, entities, asked, reference, report)
 
     def explain(self, text: Any, entity: int | None = None) -> "AnswerExplanation":
         """Where the uncertainty about one entity of a text comes from: words and layers, to first order.
@@ -343,15 +292,19 @@ PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabe
 """Each says in `kinds` which models it is for."""
 
 
-def load(name: str | Path, **options: Any) -> AnyProduct:
+def load(name: str | Path, *, device: str | None = None, calibrated: bool = True, **options: Any) -> AnyProduct:
     """The classifier in a directory or under a hub id, as the class that its model is for.
 
-    `options` are those of `from_pretrained`: method, device, seed, max_length, windows, indices, calibrated.
+    `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices.
     """
-    return product_class(name).from_pretrained(name, **options)
+    files = open_files(name, device=device, calibrated=calibrated)
+    return _product_of(files.runtime.kind).of_files(files, **options)
 
 
 def product_class(name: str | Path) -> type[AnyProduct]:
     """The class that a model is for, by its configuration alone."""
-    kind = KINDS[read_manifest(name).kind if is_exported(name) else model_files().answering_of(name)]
-    return next(product for product in PRODUCTS if kind in product.kinds)
+    return _product_of(read_manifest(name).kind if is_exported(name) else model_files().answering_of(name))
+
+
+def _product_of(kind: Kind) -> type[AnyProduct]:
+    return next(product for product in PRODUCTS if KINDS[kind] in product.kinds)

@@ -26,16 +26,16 @@ from uatlite.classifier.token_run import (
     entity_answers,
     missed_answers,
     recall_scores,
-    run_tokens,
+    run_located,
     text_log_odds,
 )
-from uatlite.errors import InputError, check_choice
+from uatlite.errors import InputError
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import example_of, text_fault
 from uatlite.text.schema import Layout
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import Rule, Wanted
+from uatlite.trust.rule import Rule, RuleKind, Wanted
 from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class EntityPredictions(Predictions):
 
     @property
     def outcomes(self) -> Sequence[object]:
-        return [tuple((entity.start, entity.end, entity.type) for entity in text.entities) for text in self.decoded]
+        return [text.spans for text in self.decoded]
 
     def _cases(self) -> dict[str, Marks]:
         """An entity is withheld, or one may be missed."""
@@ -175,34 +175,24 @@ SHARE_FOUND = "share found"
 """The score of texts that a promise of recall ranks by, `recall_scores`: the share of entities expected to be found."""
 
 
-@dataclass(frozen=True, eq=False)
 class EntityGold(Gold[TokenOutputs, EntityPredictions]):
-    """The entities of each text, by the columns of their types."""
-
-    spans: tuple[frozenset[tuple[int, int, int]], ...]
-    """(start, end, type) of each entity of a text"""
-
-    def __len__(self) -> int:
-        return len(self.spans)
-
-    def at(self, rows: Integers) -> "EntityGold":
-        return EntityGold(tuple(self.spans[row] for row in rows.tolist()))
+    """The entities of each text, a set of (start, end, type), by the columns of their types."""
 
     def right(self, decoded: Sequence[Decoded]) -> Marks:
         """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
-        pairs = zip(_spans(decoded), self.spans, strict=True)
-        return np.array([span in gold for spans, gold in pairs for span in spans], dtype=np.bool_)
+        pairs = zip(decoded, self.values, strict=True)
+        return np.array([span in gold for text, gold in pairs for span in text.spans], dtype=np.bool_)
 
     def missed(self, decoded: Sequence[Decoded]) -> Integers:
         """(texts,): gold entities that are not found."""
-        pairs = zip(_spans(decoded), self.spans, strict=True)
-        return np.array([len(gold.difference(spans)) for spans, gold in pairs], dtype=np.int64)
+        pairs = zip(decoded, self.values, strict=True)
+        return np.array([len(gold.difference(text.spans)) for text, gold in pairs], dtype=np.int64)
 
     def labelled(self, said: EntityPredictions, wanted: Wanted) -> Labelled:
         if wanted.kind == "recall":
             return Labelled(
                 {SHARE_FOUND: recall_scores(said.decoded)},
-                gold=np.array([len(gold) for gold in self.spans], dtype=np.int64),
+                gold=np.array([len(gold) for gold in self.values], dtype=np.int64),
                 missed=self.missed(said.decoded),
                 answers=said.answers.counts,
             )
@@ -210,15 +200,12 @@ class EntityGold(Gold[TokenOutputs, EntityPredictions]):
         return Labelled(scores, ~self.right(said.decoded), said.answers.text, len(self))
 
 
-def _spans(decoded: Sequence[Decoded]) -> list[list[tuple[int, int, int]]]:
-    return [[(entity.start, entity.end, entity.type) for entity in text.entities] for text in decoded]
-
-
 class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
     """A text has entities."""
 
     name: Kind = "entities"
     words = EntityPredictions.words
+    promises: ClassVar[dict[str, RuleKind]] = {"target_risk": "precision"}
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         return TagScheme(model.class_names).names
@@ -245,13 +232,12 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
     def read(
         self, model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
     ) -> TokenOutputs:
-        return run_tokens(model, texts, settings, like)
+        return run_located(model, texts, settings, like)
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> EntityGold:
-        columns, spans = {name: column for column, name in enumerate(classes)}, []
-        of_texts = list(given)
-        for i, (text, entities) in enumerate(zip(texts, of_texts, strict=False)):
-            size, found = len(strings(text)[0]), set()
+        columns, gold = {name: column for column, name in enumerate(classes)}, np.empty(len(texts), dtype=object)
+        for i, (text, entities) in enumerate(zip(texts, given, strict=True)):
+            size, spans = len(strings(text)[0]), set()
             for entity in entities:
                 start, end, label = (entity[key] for key in SPAN) if isinstance(entity, Mapping) else entity
                 column = int(label) if isinstance(label, int | np.integer) else columns.get(label, -1)
@@ -260,17 +246,14 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
                         f"entities[{i}] has {(start, end, label)}; allowed are (start, end, label) within the {size} "
                         f"characters of the text, with a label of {', '.join(classes)}."
                     )
-                found.add((int(start), int(end), column))
-            spans.append(frozenset(found))
-        return EntityGold((*spans, *[frozenset[tuple[int, int, int]]()] * (len(of_texts) - len(spans))))
+                spans.add((int(start), int(end), column))
+            gold[i] = spans
+        return EntityGold(gold)
 
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
-        score = options.score or LOG_ODDS
-        check_choice("score", score, (LOG_ODDS, CONFIDENCE))
-        first = options.wanted("precision", options.target_risk, score)
-        if options.target_recall is None:
-            return (first,)
-        return first, options.wanted("recall", 1.0 - options.target_recall, SHARE_FOUND)
+        about_answers = super().wanted(options, classes)
+        recall = options.wanted({"target_recall": "recall"}, SHARE_FOUND)
+        return about_answers if recall.kind is None else (*about_answers, recall)
 
     def fit(
         self, reading: TokenOutputs, gold: EntityGold, options: CalibrationOptions, rows: Marks

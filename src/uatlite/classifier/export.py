@@ -19,7 +19,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import Reading
-from uatlite.classifier.exported import PLAIN, Difference, Manifest, OnnxRuntime, load_exported, write_manifest
+from uatlite.classifier.exported import PLAIN, Difference, Manifest, OnnxRuntime
 from uatlite.classifier.product import Product
 from uatlite.classifier.runtime import TorchRuntime, outputs_of
 from uatlite.errors import ModelError
@@ -27,7 +27,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
 from uatlite.model.architectures import unwrap
 from uatlite.model.plain import export_plain, quantise
-from uatlite.model.tokens import TokenizerSettings, tokenize
+from uatlite.model.tokens import FastTokenizer, TokenizerSettings, tokenize
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import probabilities
@@ -75,10 +75,8 @@ def export(
                 f"the graph of {runtime.architecture} gives other logits than PyTorch, by up to "
                 f"{difference.largest:.2g}; {_TOLERANCE:g} is allowed. Please report it with the name of the model."
             )
-        write_manifest(Path(made), replace(graph.manifest, difference=difference))
-        exported = type(product)(
-            load_exported(made, product.method), graph.tokenizer, product.method, **product.options
-        )
+        graph.manifest = replace(graph.manifest, difference=difference)
+        exported = type(product)(graph, graph.tokenizer, product.method, **product.options)
         exported.columns = product.columns
         if not int8 and product.calibration_ is not None:
             exported.calibration_ = replace(product.calibration_, model_hash=exported.runtime.hash)
@@ -123,8 +121,7 @@ def _written(runtime: TorchRuntime, directory: Path, product: Product[Any], *, i
         precision="int8" if int8 else "fp32",
         source=runtime.hash,
     )
-    write_manifest(directory, manifest)
-    return load_exported(directory, product.method)
+    return OnnxRuntime(directory, manifest, FastTokenizer(directory, tokenizer), product.method)
 
 
 def sentences(product: Product[Any]) -> list[Text]:

@@ -227,7 +227,8 @@ class OnnxRuntime:
         return said
 
     def save(self, directory: Path) -> None:
-        for name in (PLAIN, FILE, MANIFEST):
+        write_manifest(directory, self.manifest)
+        for name in (PLAIN, FILE):
             if (self.directory / name).resolve() != (directory / name).resolve():
                 shutil.copyfile(self.directory / name, directory / name)
 

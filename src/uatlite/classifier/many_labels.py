@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import Gold, TextKind
 from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
@@ -19,8 +20,8 @@ from uatlite.predictive import sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import Rule, Wanted
-from uatlite.values import Floats, Integers, Kind, Marks, Text
+from uatlite.trust.rule import RuleKind, Wanted
+from uatlite.values import Floats, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explained
@@ -38,17 +39,28 @@ class LabelPredictions(Predictions):
     or neither, which says no.
     """
 
-    by_text = (*Predictions.by_text, "probabilities", "logits", "logit_variance")
     shown = ("labels", "abstain", "reason", "confidence", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_labels": "labels", "second_confidence": "confidence"}
     words = WORDING["labels"]
 
-    probabilities: Floats
-    """(texts, labels): that each label applies, calibrated where the labeler is"""
-    logits: Floats
-    """(texts, labels): the mean over passes, before calibration"""
-    logit_variance: Floats | None = None
-    """(texts, labels): of each logit under dropout; None where it is not known"""
+    @property
+    def probabilities(self) -> Floats:
+        """(texts, labels): that each label applies, calibrated where the labeler is."""
+        return self._matrix(self.sure)
+
+    @property
+    def logits(self) -> Floats:
+        """(texts, labels): the mean over passes, before calibration."""
+        return self._matrix(self.answers.log_odds)
+
+    @property
+    def logit_variance(self) -> Floats | None:
+        """(texts, labels): of each logit under dropout; None where it is not known."""
+        return None if self.answers.variance is None else self._matrix(self.answers.variance)
+
+    def _matrix(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(texts, labels) of (answers,)."""
+        return values.reshape(len(self), len(self.classes))
 
     @cached_property
     def reported(self) -> Marks:
@@ -56,7 +68,7 @@ class LabelPredictions(Predictions):
 
         Of a text out of scope nothing is reported.
         """
-        return self.reports.reshape(self.logits.shape)
+        return self._matrix(self.reports)
 
     @cached_property
     def withheld(self) -> Marks:
@@ -74,13 +86,13 @@ class LabelPredictions(Predictions):
 
         A rule on log-odds has one threshold for all labels; the calibrator turns it into a probability for each.
         """
-        rule, shape = self.rule, self.logits.shape
+        rule = self.rule
         if rule is None or calibrator is None:
-            return np.full(shape, EVEN)
+            return np.full_like(self.logits, EVEN)
         if rule.score != LOG_ODDS or np.isinf(rule.threshold):
-            return np.full(shape, max(rule.threshold, 0.0))  # no threshold: above a probability of 0
+            return np.full_like(self.logits, max(rule.threshold, 0.0))  # no threshold: above a probability of 0
         at_threshold = replace(self.answers, log_odds=np.full(len(self.answers), rule.threshold))
-        return calibrator.confidence(at_threshold).reshape(shape)
+        return self._matrix(calibrator.confidence(at_threshold))
 
     @property
     def labels(self) -> list[tuple[str | int, ...]]:
@@ -106,8 +118,9 @@ class LabelPredictions(Predictions):
     def outcomes(self) -> Sequence[object]:
         return self.labels
 
-    def _reported_by(self, rule: Rule | None) -> Marks:
-        return self.sure > EVEN if rule is None else super()._reported_by(rule)
+    @property
+    def _reported(self) -> Marks:
+        return super()._reported if self.rules else self.sure > EVEN
 
     def _cases(self) -> dict[str, Marks]:
         """No label is reported and one is in doubt."""
@@ -120,7 +133,7 @@ class LabelPredictions(Predictions):
     def _above(self) -> Floats:
         """The highest score minus the threshold."""
         assert self.rule is not None
-        scores = self.scores(self.rule.score).reshape(self.logits.shape)
+        scores = self._matrix(self.scores(self.rule.score))
         return np.asarray(scores.max(axis=1, initial=-np.inf) - self.rule.threshold)
 
     @property
@@ -174,26 +187,17 @@ LEAST = 0.1
 """A label at or below this probability is never reported: a promise is planned for those that may be."""
 
 
-@dataclass(frozen=True, eq=False)
 class LabelGold(Gold[Outputs, LabelPredictions]):
     """Which labels apply to each text, (texts, labels)."""
-
-    matrix: Marks
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    def at(self, rows: Integers) -> "LabelGold":
-        return LabelGold(self.matrix[rows])
 
     def labelled(self, said: LabelPredictions, wanted: Wanted) -> Labelled:
         return Labelled(
             {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure},
-            ~self.matrix.ravel(),
+            ~self.values.ravel(),
             said.answers.text,
             len(self),
             least=LEAST,
-            gold=self.matrix.sum(axis=1),
+            gold=self.values.sum(axis=1),
             covered="gold labels",
         )
 
@@ -210,13 +214,13 @@ class LabelGold(Gold[Outputs, LabelPredictions]):
         if len(self) < _FOLDS * _FEWEST_TEXTS:
             return Evidence()
         folds = np.random.default_rng(options.seed).permutation(len(self)) % _FOLDS
-        answers, right, probs = said.answers, self.matrix.ravel(), np.zeros(self.matrix.shape)
+        answers, right, probs = said.answers, self.values.ravel(), np.zeros(self.values.shape)
         for fold in range(_FOLDS):
             out = folds == fold
             fitted = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
-            probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, self.matrix.shape[1])
+            probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, self.values.shape[1])
         before, after = (
-            intervals(LabelRows.of(values, self.matrix.astype(np.int64)).estimates().chosen(*_SHOWN))
+            intervals(LabelRows.of(values, self.values.astype(np.int64)).estimates().chosen(*_SHOWN))
             for values in (sigmoid(said.logits), probs)
         )
         basis = f"calibration data: {len(self)} texts, cross-validated"
@@ -228,35 +232,24 @@ class ManyLabels(TextKind[LabelGold, LabelPredictions]):
 
     name: Kind = "labels"
     words = LabelPredictions.words
+    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> LabelGold:
         return LabelGold(label_matrix(given, classes))
 
-    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
-        score = options.score or LOG_ODDS
-        check_choice("score", score, (LOG_ODDS, CONFIDENCE))
-        if options.target_precision is not None:
-            return (options.wanted("precision", 1.0 - options.target_precision, score),)
-        return (options.wanted("per-text", options.target_wrong, score),)
-
     def fit(self, reading: Outputs, gold: LabelGold, options: CalibrationOptions, rows: Marks) -> AnswerCalibrator:
         answers = label_answers(reading.mean_logits, reading.label_variance)
-        return AnswerCalibrator.fit(answers.of_texts(rows), gold.matrix[rows].ravel())
+        return AnswerCalibrator.fit(answers.of_texts(rows), gold.values[rows].ravel())
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]
     ) -> LabelPredictions:
-        logits = reading.mean_logits
-        answers = label_answers(logits, reading.label_variance)
-        probs = sigmoid(answers.log_odds) if calibrator is None else calibrator.confidence(answers)
+        answers = label_answers(reading.mean_logits, reading.label_variance)
         return LabelPredictions(
             texts=tuple(texts),
             classes=classes,
             answers=answers,
-            sure=probs,
-            probabilities=probs.reshape(logits.shape),
-            logits=logits,
-            logit_variance=reading.label_variance,
+            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.confidence(answers),
             passes=reading.passes,
             cut=reading.cut,
         )

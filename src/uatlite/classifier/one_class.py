@@ -14,7 +14,7 @@ from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE
 from uatlite.classifier.record import Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime
 from uatlite.classifier.settings import CalibrationOptions
-from uatlite.errors import CalibrationError, check_choice
+from uatlite.errors import CalibrationError
 from uatlite.predictive import Predictive, summarise
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.text.labels import class_indices, option_names
@@ -25,7 +25,7 @@ from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import RAW_SCORE, SCORES, RuleKind, Wanted, trust
 from uatlite.trust.shift import ShiftReference, Usual
 from uatlite.trust.shift import summarise as summarise_scores
-from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
+from uatlite.values import Choices, Floats, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
@@ -103,7 +103,7 @@ class ClassPredictions(Predictions, Predictive):
     text_scores = scores
 
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
-        answered = self._reported_by(self.rule) & inside if self.rules else None
+        answered = self._reported & inside if self.rules else None
         usual = Usual.of(self.confidence, self.predicted, answered, self.classes)
         return summarise_scores(self.text_scores(score), score=score, false_alarm=false_alarm, usual=usual)
 
@@ -123,7 +123,7 @@ class ClassPredictions(Predictions, Predictive):
 
     def _cases(self) -> dict[str, Marks]:
         assert self.rule is not None
-        below, disagree = ~self._reported_by(self.rule), self.passes_disagree
+        below, disagree = ~self._reported, self.passes_disagree
         if self.rule.score in OF_PASSES:
             disagree = below
         return {NO_PROMISE: below & np.isneginf(self._above()), DISAGREE: below & disagree, BELOW: below}
@@ -155,24 +155,15 @@ def class_answers(predictive: Predictive) -> dict[str, Any]:
 _FOLDS = 5
 
 
-@dataclass(frozen=True, eq=False)
 class ClassGold(Gold[Outputs, ClassPredictions]):
     """The column of the right class of each text, (texts,)."""
-
-    labels: Integers
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def at(self, rows: Integers) -> "ClassGold":
-        return ClassGold(self.labels[rows])
 
     def teaching(self, fitting: Marks) -> Marks:
         return fitting
 
     def labelled(self, said: ClassPredictions, wanted: Wanted) -> Labelled:
         scores = {score: said.scores(score) for score in (RAW_SCORE, wanted.score)}
-        return Labelled(scores, said.predicted != self.labels, kind=said.predicted)
+        return Labelled(scores, said.predicted != self.values, kind=said.predicted)
 
     def evidence(
         self,
@@ -184,7 +175,7 @@ class ClassGold(Gold[Outputs, ClassPredictions]):
         free: Marks,
     ) -> Evidence:
         """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
-        plain, labels = read_plain(), self.labels
+        plain, labels = read_plain(), self.values
         folds, compares = stratified_folds(labels, _FOLDS, options.seed), Temperature.name != calibrator.name
         held = None
         if free.all() or compares or reading is not plain:
@@ -206,16 +197,16 @@ class ClassGold(Gold[Outputs, ClassPredictions]):
         return Evidence(figures, comparison, sets)
 
 
-_PROMISES: dict[str, RuleKind] = {"target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"}
-"""What a user asks for -> the kind of the rule that keeps it."""
-
-
 @dataclass(frozen=True)
 class OneClass(TextKind[ClassGold, ClassPredictions]):
     """A text has one class, or a question one right option."""
 
     name: Kind
     words = ClassPredictions.words
+    promises: ClassVar[dict[str, RuleKind]] = {
+        "target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"
+    }  # fmt: skip
+    scores = (RAW_SCORE, *(name for name in SCORES if name != RAW_SCORE))
 
     @property
     def _chooses(self) -> bool:
@@ -235,18 +226,11 @@ class OneClass(TextKind[ClassGold, ClassPredictions]):
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> ClassGold:
         return ClassGold(class_indices(given, classes))
 
-    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
-        score = options.score or ("confidence" if options.threshold is not None else RAW_SCORE)
-        check_choice("score", score, SCORES)
-        targets = {rule: getattr(options, name) for name, rule in _PROMISES.items()}
-        rule = next((rule for rule, target in targets.items() if target is not None), None)
-        return (options.wanted(rule, None if rule is None else targets[rule], score, classes),)
-
     def fit(self, reading: Outputs, gold: ClassGold, options: CalibrationOptions, rows: Marks) -> Calibrator:
         variance = reading.margin_variance
         name = options.calibrator or ("temperature" if variance is None else "input-temperature")
         spread = None if variance is None else variance[rows]
-        return CALIBRATORS[name].fit(reading.mean_logits[rows], gold.labels[rows], spread)
+        return CALIBRATORS[name].fit(reading.mean_logits[rows], gold.values[rows], spread)
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]

@@ -106,18 +106,6 @@ WORDING = {kind: Wording(**words) for kind, words in tomllib.loads(_FILE.read_te
 """Kind of answer -> its words; a choice has those of one class."""
 
 
-@dataclass(frozen=True, eq=False)
-class TextDecisions:
-    """What becomes of each text, (texts,) each."""
-
-    abstain: Marks
-    """True where not to answer; False where there is no rule"""
-    reason: list[str]
-    """why, one of `REASONS`"""
-    above: Floats
-    """score minus threshold; NaN where that is not known"""
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Predictions(ABC):
     """What is said about texts; rows are texts, in the order in which they were given.
@@ -208,47 +196,48 @@ class Predictions(ABC):
     @cached_property
     def reports(self) -> Marks:
         """(answers,): True where the rule reports an answer. Of a text out of scope none is."""
-        marks = self._reported_by(self.rule)
+        marks = self._reported
         return marks if self.out_of_scope is None else marks & ~self.out_of_scope[self.answers.text]
 
-    def _reported_by(self, rule: Rule | None) -> Marks:
-        """(answers,): what a rule reports, in or out of scope; without one everything."""
-        if rule is None:
+    @property
+    def _reported(self) -> Marks:
+        """(answers,): what the rule reports, in or out of scope; without one everything."""
+        if self.rule is None:
             return np.ones(len(self.answers), dtype=np.bool_)
-        return rule.reports(self.scores(rule.score), self.answers.text, self.answers.kind)
+        return self.rule.reports(self.scores(self.rule.score), self.answers.text, self.answers.kind)
 
     @cached_property
-    def decided(self) -> TextDecisions:
-        """What becomes of each text: out of scope, the first case that holds, cut, and else answered."""
+    def _reasons_to_doubt(self) -> dict[str, Marks]:
+        """(texts,) each: out of scope, and where there is a rule the cases of the kind."""
         outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
-        cases = {OUT_OF_SCOPE: outside} | (self._cases() if self.rules else {})
-        marks = {**cases, CUT: self.cut_tokens > 0}
-        reasons = np.select(list(marks.values()), list(marks), ANSWERED if self.rules else NO_RULE).tolist()
-        if not self.rules:
-            return TextDecisions(np.zeros(len(self), dtype=np.bool_), reasons, np.full(len(self), np.nan))
-        above = self._above()
-        abstain = np.logical_or.reduce(list(cases.values()))
-        return TextDecisions(abstain, reasons, np.where(np.isfinite(above), above, np.nan))
+        return {OUT_OF_SCOPE: outside} | (self._cases() if self.rules else {})
+
+    @property
+    def doubted(self) -> Marks:
+        """(texts,): what gets a second look: where not to answer, or without a rule what is out of scope."""
+        return np.asarray(np.logical_or.reduce(list(self._reasons_to_doubt.values())))
 
     @property
     def abstain(self) -> Marks:
         """(texts,): True where not to answer. Raises where no rule was asked for: silence would read as 'answer'."""
         self._check_rule()
-        return self.decided.abstain
+        return self.doubted
 
     def _check_rule(self) -> None:
         if not self.rules:
             raise CalibrationError(f"there is no rule to {self.words.advice}")
 
-    @property
+    @cached_property
     def reasons(self) -> list[str]:
-        """For each text why it is answered or not, one of `REASONS`; needs no rule."""
-        return self.decided.reason
+        """For each text why it is answered or not, one of `REASONS`; needs no rule. The first that holds counts."""
+        marks = {**self._reasons_to_doubt, CUT: self.cut_tokens > 0}
+        return list(map(str, np.select(list(marks.values()), list(marks), ANSWERED if self.rules else NO_RULE)))
 
-    @property
+    @cached_property
     def above_threshold(self) -> Floats:
         """(texts,): score minus threshold, negative where it is below; NaN where that is not known."""
-        return self.decided.above
+        above = self._above() if self.rules else np.full(len(self), np.nan)
+        return np.where(np.isfinite(above), above, np.nan)
 
     @property
     def cut_tokens(self) -> Integers:
@@ -276,13 +265,6 @@ class Predictions(ABC):
             return [None] * len(self)
         values = _as_list(getattr(self.second, name))
         return [None if place < 0 else values[place] for place in self.looked.tolist()]
-
-    @property
-    def doubted(self) -> Marks:
-        """(texts,): what gets a second look: where not to answer, or without a rule what is out of scope."""
-        if self.rules or self.out_of_scope is None:
-            return self.decided.abstain
-        return self.out_of_scope
 
     def out_of_scope_among(self, rate: float = 0.01) -> Marks:
         """(texts,): out of scope by Benjamini and Hochberg's procedure over all of these texts.

@@ -1,12 +1,12 @@
 """What all products share: a model with its tokenizer and method, what it learned, and the predictor that runs it."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from uatlite.classifier.record import Calibration, Figures, SecondLook
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import (
     DEFAULT_METHOD,
+    AskedOfAll,
     CalibrationOptions,
     Config,
     Settings,
@@ -70,17 +71,16 @@ class Predictor:
         """The `Predictions` of texts, without the comparison of all of them with the calibration rows."""
         return self.said(texts, self.kind.read(self.runtime, texts, self.settings))
 
-    def said(self, texts: Sequence[Text], reading: Any) -> Any:
-        """The same from what the method's passes say about them, a `Reading`."""
-        predictions = self.predictions(texts, reading)
-        second = None if self.calibration is None else self.calibration.second_look
-        return predictions if second is None else self._look_again(second, predictions)
-
-    def predictions(self, texts: Sequence[Text], reading: Any) -> Any:
-        """The same by the first look alone."""
-        said = self.kind.say(texts, reading, self.calibrator if len(texts) else None, self.class_names)
-        said = replace(said, indices=self.indices)
-        return said if self.calibration is None else said.under(self.calibration, reading)
+    def said(self, texts: Sequence[Text], reading: Any, *, second_look: bool = True) -> Any:
+        """The same from what the method's passes say about them, a `Reading`; or by the first look alone."""
+        predictions: Predictions = self.kind.say(
+            texts, reading, self.calibrator if len(texts) else None, self.class_names
+        )
+        predictions = replace(predictions, indices=self.indices)
+        if self.calibration is None:
+            return predictions
+        predictions, second = predictions.under(self.calibration, reading), self.calibration.second_look
+        return predictions if second is None or not second_look else self._look_again(second, predictions)
 
     def explain(self, text: Text, which: str | int | None = None, **options: Any) -> Any:
         """The `AnswerExplanation` of one answer of a checked text, by default of the one that is least sure; of a class
@@ -121,6 +121,8 @@ class Product(Generic[Said]):
 
     kinds: ClassVar[tuple[AnyKind, ...]] = (ONE, CHOICE)
     """what its models say about a text"""
+    asks: ClassVar[type[AskedOfAll]]
+    """what its `calibrate` may be asked for, by name"""
     default_method: ClassVar[str] = DEFAULT_METHOD
     aggregation_strategy: str | None = None
     """how entities are joined; other models have none"""
@@ -168,24 +170,22 @@ class Product(Generic[Said]):
         `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
         `calibrated=False` leaves aside what was saved, to calibrate anew.
         """
+        return cls.of_files(open_files(name, device=device, calibrated=calibrated), config, method=method, **options)
+
+    @classmethod
+    def of_files(cls, files: "Files", config: Config = None, *, method: str | None = None, **options: Any) -> Self:
+        """The product of files that are open; `from_pretrained` describes the options."""
         if config is not None and method is not None:
             raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
-        found: Checkpoint | OnnxRuntime
-        if is_exported(name):
-            stored = saving.read(name)
-            found = load_exported(name, stored.options.get("config"))
-            stored = stored if calibrated else saving.Stored()
-        else:
-            found = model_files().load_checkpoint(name, device=device)
-            stored = saving.read(name) if calibrated else saving.Stored()
+        name, runtime, stored = files
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
-        model = found if isinstance(found, OnnxRuntime) else found.model
-        product = cls(model, found.tokenizer, **{**stored.options, **given})
+        model = runtime.model if isinstance(runtime, TorchRuntime) else runtime
+        product = cls(model, runtime.tokenizer, **{**stored.options, **given})
         if stored.calibration is not None and stored.kind not in [kind.name for kind in cls.kinds]:
             raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
-        if stored.calibration is not None and found.hash != stored.calibration.model_hash:
+        if stored.calibration is not None and runtime.hash != stored.calibration.model_hash:
             raise ModelError(
-                f"the model in {name} is not the one that was calibrated (hash {found.hash[:12]}, calibrated "
+                f"the model in {name} is not the one that was calibrated (hash {runtime.hash[:12]}, calibrated "
                 f"{stored.calibration.model_hash[:12]}): its weights, configuration or labels have changed. Calibrate "
                 "it again: load it with calibrated=False, or run uatlite calibrate."
             )
@@ -263,11 +263,14 @@ class Product(Generic[Said]):
         self,
         texts: Iterable[Any],
         gold: Iterable[Any],
-        options: CalibrationOptions,
+        asked: Mapping[str, Any],
         reference: Iterable[Any] | None,
         report: Report | None,
     ) -> Self:
         """Learn from labelled texts; warns of what cannot be promised."""
+        if unknown := asked.keys() - self.asks.__annotations__:
+            raise TypeError(f"{type(self).__name__}.calibrate takes no {', '.join(sorted(unknown))}; see its help.")
+        options = CalibrationOptions(**asked)
         kind = self.kind
         checked = kind.texts(texts, ())
         if not checked:
@@ -276,8 +279,8 @@ class Product(Generic[Said]):
             )
         classes = kind.classes(self.runtime, checked)
         wanted = kind.paired_gold(gold, checked, classes)
-        known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
-        others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in known]
+        labelled = set(checked)  # a text that fits the scope cannot also say how strange such texts are
+        others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in labelled]
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
         self.calibration_ = calibration = calibrate(data, wanted, options, classes)
@@ -339,6 +342,23 @@ class Product(Generic[Said]):
             "several; use UncertaintyClassifier. A model of many labels has problem_type='multi_label_classification' "
             "in its configuration."
         )
+
+
+class Files(NamedTuple):
+    """What stands in a directory or under a hub id."""
+
+    name: str | Path
+    runtime: TorchRuntime | OnnxRuntime
+    stored: saving.Stored
+
+
+def open_files(name: str | Path, *, device: str | None = None, calibrated: bool = True) -> Files:
+    """The model of that name, and what was saved beside it; a method that learned stays with an exported one."""
+    if is_exported(name):
+        stored = saving.read(name)
+        return Files(name, load_exported(name, stored.options.get("config")), stored if calibrated else saving.Stored())
+    found: Checkpoint = model_files().load_checkpoint(name, device=device)
+    return Files(name, TorchRuntime(found.model, found.tokenizer), saving.read(name) if calibrated else saving.Stored())
 
 
 def model_files() -> Any:

@@ -51,6 +51,12 @@ class LabelledNow:
         return ~self.predictions.abstain
 
     @property
+    def inside(self) -> Marks:
+        """(texts,): those in scope."""
+        outside = self.predictions.out_of_scope
+        return np.ones(len(self.gold), dtype=np.bool_) if outside is None else ~outside
+
+    @property
     def drawn(self) -> Marks:
         """(texts,): those drawn at random; the others were chosen for what they look like.
 
@@ -75,8 +81,7 @@ class LabelledNow:
         said, most = self.predictions, float(rule.most or 1)
         rows = self.gold.labelled(said, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
         if rows.missed is not None and rows.gold is not None:
-            shown = rule.reports(rows.scores[rule.score])
-            shown &= shown if said.out_of_scope is None else ~said.out_of_scope
+            shown = rule.reports(rows.scores[rule.score]) & self.inside
             scale = shown * np.minimum(1.0, most / np.maximum(rows.gold, 1))  # of more gold answers `most` count
             counts, errors = (values.astype(np.float64) * scale for values in (rows.gold, rows.missed))
         else:
@@ -158,7 +163,7 @@ def read_now(
     if drawn is not None and len(drawn) != len(texts):
         raise InputError(f"{len(texts)} texts came with {len(drawn)} probabilities; give one for each.")
     reading = kind.read(product.runtime, texts, predictor.settings)
-    return LabelledNow(kind, predictor.predictions(texts, reading), reading, checked, drawn)
+    return LabelledNow(kind, predictor.said(texts, reading, second_look=False), reading, checked, drawn)
 
 
 def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Recheck:
@@ -203,13 +208,9 @@ def update(
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
         rules = (replace(rules[0], target=target), *rules[1:])
-    # All that were drawn at random decide where nothing fitted is at stake.
-    fitting, deciding, before = np.ones(len(now.gold), dtype=np.bool_), now.drawn.copy(), calibration.shift
-    if now.predictions.out_of_scope is not None:
-        deciding &= ~now.predictions.out_of_scope
-    if rules[0].score not in (RAW_SCORE, LOG_ODDS) and rules[0].kind != "recall":
-        fitting = fitting_rows(len(now.gold), seed)
-        deciding &= ~fitting
+    shared = rules[0].score not in (RAW_SCORE, LOG_ODDS) and rules[0].kind != "recall"  # then some fit, others decide
+    fitting = fitting_rows(len(now.gold), seed) if shared else np.ones(len(now.gold), dtype=np.bool_)
+    deciding, before = now.drawn & now.inside & ~(fitting & shared), calibration.shift
     calibrator, how_fitted = refitted(calibration.calibrator, now, fitting)
     said = now.kind.say(now.predictions.texts, now.reading, calibrator, calibration.classes)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
@@ -217,9 +218,8 @@ def update(
     renewed = []
     for rule in rules:
         rows = now.gold.labelled(said, _wanted(rule, seed))
-        reference = None
-        if planning is not None and rows.text is None and rule.kind != "recall":
-            reference = Labelled({rule.score: planning})
+        apart = rows.text is not None or rule.kind == "recall"  # their scores are not of one answer each
+        reference = None if planning is None or apart else Labelled({rule.score: planning})
         renewed.append(renewed_rule(rule, rows.of(deciding), now.answers_only, reference, seed))
     usual = said.reference(rules[0].score, deciding, 0.01 if before is None else before.false_alarm)
     scores = said.text_scores(usual.score) if now.inclusion is None and current is None else current
@@ -258,9 +258,8 @@ def renewed_rule(
         raise CalibrationError("no labelled row can decide: they were not drawn at random, or are out of scope.")
     if reference is not None and answers_only:
         reference = reference.of(reference.scores[old.score] > old.threshold)
-    if reference is not None and not reference.size:
-        reference = None
-    rule = decide(rows, _wanted(old, seed), reference=reference).rule
+    plans = reference is not None and reference.size > 0
+    rule = decide(rows, _wanted(old, seed), reference=reference if plans else None).rule
     assert rule is not None
     return replace(rule, threshold=max(rule.threshold, old.threshold)) if answers_only else rule
 

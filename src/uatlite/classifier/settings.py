@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from uatlite.codec import Arrays
 from uatlite.errors import ConfigurationError, ModelError, StoreError
@@ -65,6 +65,44 @@ class Settings:
 
 
 _TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
+_SHARES_RIGHT = ("target_precision", "target_recall")
+"""Targets that are shares of what is right; rules are about what is wrong."""
+
+
+class AskedOfAll(TypedDict, total=False):
+    """What every `calibrate` may be asked for: fields of `CalibrationOptions`, as those of the classes below."""
+
+    confidence: float
+    score: str | None
+    second_look: str | None
+    menu: bool
+    false_alarm: float
+    seed: int
+
+
+class AskedOfClasses(AskedOfAll, total=False):
+    """Of one class a text."""
+
+    target_risk: float | None
+    target_coverage: float | None
+    threshold: float | None
+    per_class: bool
+    calibrator: str | None
+    label_sets: float | None
+
+
+class AskedOfLabels(AskedOfAll, total=False):
+    """Of many labels."""
+
+    target_precision: float | None
+    target_wrong: float | None
+
+
+class AskedOfEntities(AskedOfAll, total=False):
+    """Of entities."""
+
+    target_risk: float | None
+    target_recall: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +151,14 @@ class CalibrationOptions:
             given = " and ".join(thresholds)
             raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
 
-    def wanted(self, kind: RuleKind | None, target: float | None, score: str, classes: tuple[str, ...] = ()) -> Wanted:
-        """What shall be promised: a target by a rule of this kind, or nothing where there is no target."""
+    def wanted(self, promises: Mapping[str, RuleKind], score: str, classes: tuple[str, ...] = ()) -> Wanted:
+        """What shall be promised: the first of the options that was given, by its kind of rule; or nothing."""
         names = classes if self.per_class else None
         common = Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)
-        return common if kind is None or target is None else replace(common, kind=kind, target=target)
+        for name, kind in promises.items():
+            if (target := getattr(self, name)) is not None:
+                return replace(common, kind=kind, target=1.0 - target if name in _SHARES_RIGHT else target)
+        return common
 
 
 Config = UATConfig | Method | str | None

@@ -120,6 +120,11 @@ class Decoded:
     """the characters of the word outside that is likeliest to belong to one; None where there is no word outside"""
     words_outside: int
 
+    @property
+    def spans(self) -> tuple[tuple[int, int, int], ...]:
+        """Start, end and type of each entity."""
+        return tuple((entity.start, entity.end, entity.type) for entity in self.entities)
+
 
 def strategy_of(name: str | None, text: LocatedText) -> str:
     """How to join the tokens of a text; where nothing was asked for, 'words' for words and 'first' for a string."""

@@ -36,14 +36,10 @@ class TokenOutputs:
     """(passes, tokens, tags) of each text"""
     decoded: tuple[Decoded, ...]
     """the entities of each text"""
-    variances: tuple[Floats, ...] | None = None
-    """(tokens,) of each text: of the margin, NaN where it was not asked for; None where the method does not know it"""
+    lesson: PassLogits
+    """what is said at the token that decides the weakest word of each entity: of its margin the variance"""
     representations: Floats | None = None
     """(texts, units): the mean over the tokens of a text of what the encoder gives for them"""
-    weakest: tuple[tuple[int, ...], ...] = ()
-    """the tokens of each text that decide the weakest words of its entities"""
-    weakest_states: Floats | None = None
-    """(entities, units): what the encoder gives for them"""
 
     @property
     def cut(self) -> Integers:
@@ -67,26 +63,17 @@ class TokenOutputs:
                 of_texts[row, 1] = (np.delete(mean, outside, axis=1).max(axis=1) - mean[:, outside]).max()
         return of_texts
 
-    @property
-    def lesson(self) -> PassLogits:
-        """The weakest words of all entities."""
-        logits = [logits[:, list(tokens)] for logits, tokens in zip(self.logits, self.weakest, strict=True)]
-        variance = None
-        if self.variances is not None:
-            chosen = [values[list(tokens)] for values, tokens in zip(self.variances, self.weakest, strict=True)]
-            variance = np.nan_to_num(np.concatenate(chosen))[:, None]
-        return PassLogits(np.concatenate(logits, axis=1), variance, self.weakest_states)
-
     def taught(self, variance: Floats) -> TokenOutputs:
         """The same with these variances of the weakest words, (entities, 1)."""
-        ends = np.cumsum([len(tokens) for tokens in self.weakest])
-        variances = tuple(np.full(len(text), np.nan) for text in self.located.texts)
-        for values, tokens, end in zip(variances, self.weakest, ends.tolist(), strict=True):
-            values[list(tokens)] = variance[end - len(tokens) : end, 0]
-        return replace(self, variances=variances)
+        return replace(self, lesson=replace(self.lesson, given_variance=variance))
 
 
-def run_tokens(
+def weakest_of(decoded: Decoded) -> list[int]:
+    """The tokens of a text that decide the weakest words of its entities."""
+    return [entity.token for entity in decoded.entities]
+
+
+def run_located(
     runtime: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
 ) -> TokenOutputs:
     """The method's passes over texts, long ones cut or in windows, and the entities that come out.
@@ -96,48 +83,46 @@ def run_tokens(
     """
     scheme, strategy = TagScheme(runtime.class_names), settings.aggregation_strategy
     if not texts:
-        return TokenOutputs(LocatedTexts((), (), Tokens(None, (), ())), scheme, (), ())
+        nothing = PassLogits(np.zeros((1, 0, len(scheme.tags))))
+        return TokenOutputs(LocatedTexts((), (), Tokens(None, (), ())), scheme, (), (), nothing)
     if like is None:
         tokenizer, tagged = cast(Any, runtime.tokenizer), cast("Sequence[TaggedText]", texts)  # they are checked
         located = locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
         choose, groups = weakest_words(located, scheme, strategy), [list(range(len(located.windows)))]
     else:
-        located, choose = like.located, fixed_tokens(like.located, like.weakest)
+        located, choose = like.located, fixed_tokens(like.located, [weakest_of(text) for text in like.decoded])
         counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
         # Windows with as many chosen tokens share batches: texts of a batch share their backward passes.
         groups = [[i for i, count in enumerate(counts) if count == many] for many in sorted(set(counts) - {0})]
-    logits, variances, states = _run_windows(runtime, located, settings.method, choose, groups)
-    assert logits is not None
+    said = _run_windows(runtime, located, settings.method, choose, groups)
     if like is None:
-        pairs = zip(located.texts, logits, strict=True)
+        pairs = zip(located.texts, said["logits"], strict=True)
         decoded = tuple(decode(text, of_text, scheme, strategy) for text, of_text in pairs)
-        weakest = tuple(tuple(entity.token for entity in text.entities) for text in decoded)
     else:
-        decoded, weakest = like.decoded, like.weakest
-    read = weakest_states = None
-    if states is not None:  # of a text without tokens 0
-        read = np.stack([of.sum(axis=0, dtype=np.float64) / max(len(of), 1) for of in states])
-        chosen = [of[list(tokens)] for of, tokens in zip(states, weakest, strict=True)]
-        weakest_states = np.concatenate(chosen).astype(np.float64)
-    return TokenOutputs(
-        located=located,
-        scheme=scheme,
-        logits=logits,
-        decoded=decoded,
-        variances=variances,
-        representations=read,
-        weakest=weakest,
-        weakest_states=weakest_states,
-    )
+        decoded = like.decoded
+    weakest, read = [weakest_of(text) for text in decoded], None
+    if "representations" in said:  # of a text without tokens 0
+        read = np.stack([of.sum(axis=0, dtype=np.float64) / max(len(of), 1) for of in said["representations"]])
+    if "given_variance" in said:  # NaN where it was not asked for
+        said["given_variance"] = tuple(np.nan_to_num(of) for of in said["given_variance"])
+    lesson = {
+        name: np.concatenate(
+            [of.take(tokens, _AXES[name]) for of, tokens in zip(values, weakest, strict=True)], _AXES[name]
+        ).astype(np.float64)
+        for name, values in said.items()
+    }
+    return TokenOutputs(located, scheme, said["logits"], decoded, PassLogits(**lesson), read)
 
 
-_OfTexts = tuple[NDArray[Any], ...]
+_AXES = {"logits": 1, "given_variance": 0, "representations": 0}
+"""What passes give for tokens -> the axis that counts these."""
 
 
 def _run_windows(
     runtime: Runtime, located: LocatedTexts, method: Method, choose: TokenChoice, groups: Sequence[Sequence[int]]
-) -> tuple[_OfTexts | None, _OfTexts | None, _OfTexts | None]:
-    """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the tokens of each text.
+) -> dict[str, tuple[NDArray[Any], ...]]:
+    """Logits (passes, tokens, tags), and where there are some variances (tokens, 1) and representations (tokens, units)
+    of the tokens of each text.
 
     The windows of a group share batches. Those of no group have zeros.
     """
@@ -146,33 +131,24 @@ def _run_windows(
         inner = located.inner(window)  # within special tokens and padding
         return [inner.start + token for token in choose(window, logits[inner])]
 
-    values: list[list[Any]] = [[None] * len(located.windows) for _ in range(3)]
-    logits, variances, states = values
+    of_windows: dict[str, list[Any]] = {}
     batches = [batch for group in groups for batch in located.tokens.batches(group, **runtime.batching)]
     for batch, outputs in zip(batches, runtime.run(method, batches, tokens), strict=True):
-        for row, window in enumerate(batch.rows):
-            inner = located.inner(window)
-            logits[window] = outputs.logits[:, row, inner]
-            if outputs.given_variance is not None:
-                variances[window] = outputs.given_variance[row, inner, 0]
-            if outputs.representations is not None:
-                states[window] = outputs.representations[row, inner].astype(np.float32)
-    return _of_texts(located, logits, 1), _of_texts(located, variances, 0), _of_texts(located, states, 0)
-
-
-def _of_texts(located: LocatedTexts, values: list[Any], axis: int) -> _OfTexts | None:
-    """Values of the tokens of texts from those of windows, `axis` being that of the tokens; None where there are none.
-
-    Windows that were not run have zeros, in the shape of those that were.
-    """
-    shape = next((list(value.shape) for value in values if value is not None), None)
-    if shape is None:
-        return None
-    for number, window in enumerate(located.windows):
-        if values[number] is None:
-            shape[axis] = window.stop - window.start
-            values[number] = np.zeros(shape)
-    return tuple(located.stitched(values, axis=axis))
+        for name, axis in _AXES.items():
+            if (values := getattr(outputs, name)) is None:
+                continue
+            of_window = of_windows.setdefault(name, [None] * len(located.windows))
+            for row, window in enumerate(batch.rows):
+                shown = values.take(row, axis).take(np.r_[located.inner(window)], axis)
+                of_window[window] = shown.astype(np.float32) if name == "representations" else shown
+    for name, values in of_windows.items():
+        shape = next(list(value.shape) for value in values if value is not None)
+        for number, value in enumerate(values):
+            if value is None:
+                inner = located.inner(number)
+                shape[_AXES[name]] = inner.stop - inner.start
+                values[number] = np.zeros(shape)
+    return {name: tuple(located.stitched(values, axis=_AXES[name])) for name, values in of_windows.items()}
 
 
 def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> TokenChoice:
@@ -208,14 +184,14 @@ def entity_answers(outputs: TokenOutputs) -> Answers:
     such as an entity's length, tells right from wrong in one domain and misleads in the next.
     """
     pairs = [(row, entity) for row, text in enumerate(outputs.decoded) for entity in text.entities]
-    known, variances = bool(outputs.logits) and len(outputs.logits[0]) > 1, [entity.spread for _, entity in pairs]
-    if outputs.variances is not None:
-        known, variances = True, [float(outputs.variances[row][entity.token]) for row, entity in pairs]
+    variance = outputs.lesson.given_variance
+    if variance is None and len(outputs.lesson.logits) > 1:
+        variance = np.array([entity.spread for _, entity in pairs], dtype=np.float64)
     return Answers(
         text=np.array([row for row, _ in pairs], dtype=np.int64),
         kind=np.array([entity.type for _, entity in pairs], dtype=np.int64),
         log_odds=log_odds_of([entity.probability for _, entity in pairs]),
-        variance=np.nan_to_num(np.array(variances, dtype=np.float64)) if known else None,
+        variance=None if variance is None else np.nan_to_num(variance).reshape(len(pairs)),
         texts=len(outputs.decoded),
         features=log_odds_of([entity.score for _, entity in pairs]).reshape(len(pairs), 1),
     )

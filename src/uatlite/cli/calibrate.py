@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from inspect import signature
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,8 +147,8 @@ def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that `calibrate` takes, by name; what the kind of the model does not take is refused."""
     from uatlite.classifier.settings import CalibrationOptions
 
-    takes, words = signature(product.calibrate).parameters, product.kind.words  # type: ignore[attr-defined]
+    takes, words = product.asks.__annotations__, product.kind.words
     asked = {of.name: given[of.name] for of in fields(CalibrationOptions) if given[of.name] != of.default}
-    others = {name: value for name, value in asked.items() if name not in (*takes, "menu")}
+    others = {name: value for name, value in asked.items() if name not in takes}
     shared.refuse(others, f"a model of {words.model}; use {words.options}")
     return {name: value for name, value in asked.items() if name in takes}
