@@ -31,11 +31,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.classifier.classifiers import PRODUCTS
 
 Encoded = dict[str, Tensor]
 
 VOCABULARY, PADDING, CLASSES, LONGEST = 60, 1, 3, 40
+TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
 LENGTHS = (9, 5, 7)
 """Real tokens of the three texts of a padded batch; the unpadded one has nine of each."""
 
@@ -263,17 +264,44 @@ def made_texts() -> Callable[..., list[str]]:
     return make
 
 
+KINDS_OF_MODELS: dict[str, dict[str, Any]] = {
+    "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
+    "choice": {"choices": True},
+    "labels": {
+        "problem_type": "multi_label_classification",
+        "num_labels": 4,
+        "id2label": dict(enumerate(("anger", "joy", "fear", "relief"))),
+    },
+    "entities": {"tokens": True, "num_labels": 5, "id2label": dict(enumerate(TAGS))},
+}
+"""A kind of answer -> what is given to `tiny`."""
+
+
+@pytest.fixture(scope="session")
+def product_of(tokenizer: BertTokenizer) -> Callable[..., Any]:
+    """`product_of(kind, config=None, **options)`: a new product with a tiny model of this kind.
+
+    The tagger finds entities here and there: it is sure of what it says, and of no entity more often than not.
+    """
+
+    def make(kind: str, config: object = None, **options: Any) -> Any:
+        model = build("bert", **KINDS_OF_MODELS[kind])
+        if kind == "entities":
+            model.classifier.weight.data *= 5
+            model.classifier.bias.data[0] += 5.0
+        of_kind = next(product for product in PRODUCTS if kind in [other.name for other in product.kinds])
+        return of_kind(model, tokenizer, config, **options)
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def saved(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny: Callable[..., PreTrainedModel],
-    tokenizer: BertTokenizer,
-    made_texts: Callable[..., list[str]],
+    tmp_path_factory: pytest.TempPathFactory, product_of: Callable[..., Any], made_texts: Callable[..., list[str]]
 ) -> Path:
     """The directory of a calibrated classifier of three classes."""
     directory = tmp_path_factory.mktemp("classifier") / "saved"
-    clf = UncertaintyClassifier(tiny("bert", id2label={0: "bad", 1: "fair", 2: "good"}), tokenizer, "uat:samples=2")
-    texts = made_texts(150)
+    clf, texts = product_of("one", "uat:samples=2"), made_texts(150)
     labels = clf.predict(texts).predicted
     labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
     clf.calibrate(texts, labels, target_coverage=0.8, label_sets=0.8, calibrator="temperature")

@@ -4,26 +4,17 @@ from functools import cache
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer
 
-from reference import Build, Sample, Texts, Tiny
+from reference import Build, Sample, Texts
 from uatlite.classifier.classifiers import UncertaintyClassifier
 
 CLASSES = ("bad", "fair", "good")
 
 
 @pytest.fixture(scope="session")
-def build(tiny: Tiny, tokenizer: BertTokenizer) -> Build:
-    """`build(config=None, architecture="bert", choices=False, **options)`: a new tiny classifier."""
-
-    def make(
-        config: object = None, *, architecture: str = "bert", choices: bool = False, **options: object
-    ) -> UncertaintyClassifier:
-        names = {} if choices else {"id2label": dict(enumerate(CLASSES))}
-        model = tiny(architecture, choices=choices, **names)
-        return UncertaintyClassifier(model, tokenizer, config, **options)  # type: ignore[arg-type]
-
-    return make
+def build(product_of: Build) -> Build:
+    """`build(config=None, choices=False, **options)`: a new tiny classifier."""
+    return lambda config=None, choices=False, **options: product_of("choice" if choices else "one", config, **options)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ import pytest
 
 from reference import Build, Sample
 from uatlite.classifier import answer_kind
-from uatlite.classifier.calibrate import FEWEST_TEXTS
+from uatlite.classifier.calibrate import FEWEST_DOUBTED
+from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
 from uatlite.trust.calibrators import Temperature
@@ -44,10 +45,16 @@ def test_bad_options_are_refused_before_anything_runs(
 
     rows = labelled(60)
     monkeypatch.setattr(answer_kind, "run", never)
-    calibrators = ({"calibrator": "temperatur"}, {"calibrator": "platt"})
-    for given in ({"false_alarm": 0.0}, {"false_alarm": 1.5}, {"per_class": True}, *calibrators):
-        with pytest.raises(ConfigurationError, match=next(iter(given))):
+    calibrators = ({"calibrator": "temperatur"}, {"calibrator": "platt"}, {"score": "confidnce"})
+    together = {"target_risk": 0.1, "threshold": 0.5}
+    for given in ({"false_alarm": 0.0}, {"false_alarm": 1.5}, {"per_class": True}, together, *calibrators):
+        with pytest.raises(ConfigurationError, match=" and ".join(given)):
             build().calibrate(*rows, **given)
+    for given in ({"target_precision": 90}, {"target_recall": 5}, {"target_precision": 0.9, "target_wrong": 0.1}):
+        with pytest.raises(ConfigurationError, match=" and ".join(given)):
+            CalibrationOptions(**given)
+    with pytest.raises(TypeError, match=r"UncertaintyClassifier\.calibrate takes no target_recall"):
+        build().calibrate(*rows, target_recall=0.5)
 
 
 def test_figures_are_not_of_the_rows_that_fitted(build: Build, labelled: Sample) -> None:
@@ -185,7 +192,7 @@ def test_its_probabilities_are_calibrated_on_the_rows_that_were_abstained_on(bui
     texts, labels = labelled(300)
     clf = build("base").calibrate(texts, labels, threshold=0.6, second_look=SECOND, calibrator="temperature")
     look, pred = clf.calibration_.second_look, clf.predict(texts, check_shift=False)
-    assert FEWEST_TEXTS <= look.rows <= pred.abstain.sum() + 6  # the scope of calibration rows is cross-fitted
+    assert FEWEST_DOUBTED <= look.rows <= pred.abstain.sum() + 6  # the scope of calibration rows is cross-fitted
     passes = build(SECOND).predict(texts)
     columns = np.array([clf.class_names.index(label) for label in labels])
     assert clf.calibration_.scope.inside is not None

@@ -182,7 +182,12 @@ def test_bad_input_is_an_error_that_says_what_is_allowed(tagging, tiny):
     with pytest.raises(ConfigurationError, match="aggregation_strategy='none' is not one of: simple"):
         UncertaintyTagger(model, tokenizer, aggregation_strategy="none")
     tagger = UncertaintyTagger(model, tokenizer)
-    for text, reason in ((["a", ""], "none of them empty"), ([], "is empty"), (" ", "is empty"), (3, "allowed are")):
+    for text, reason in (
+        (["a", ""], "none of them empty"),
+        ([], "an empty text"),
+        (" ", "an empty text"),
+        (3, "allowed are"),
+    ):
         with pytest.raises(InputError, match=rf"texts\[0\].*{reason}"):
             tagger.predict([text])
     with pytest.raises(ConfigurationError, match="'words' is for texts that are given as words"):

@@ -23,6 +23,7 @@ from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
 from uatlite.model.tokens import Batch
+from uatlite.trust.distribution import predictive
 
 
 @pytest.fixture(scope="module")
@@ -85,27 +86,21 @@ def test_every_architecture_exports(
     np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)  # type: ignore[arg-type]
 
 
-def test_one_text_has_one_answer_in_int8(build: Build, tmp_path: Path, made_texts: Texts) -> None:
-    """Alone, among others and in another order; they differ from fp32's but little."""
-    clf = build("base")
-    export(clf, tmp_path / "out", int8=True)
-    ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
-    ours.runtime._threads = 3  # type: ignore[attr-defined]
-    texts = made_texts(12, seed=2)
-    whole = ours.predict_proba(texts)
-    with ours.runtime.one_thread():
-        np.testing.assert_array_equal(whole, ours.predict_proba(texts))
-    np.testing.assert_array_equal(whole[::-1], ours.predict_proba(texts[::-1]))
-    for text, expected in zip(texts, whole, strict=True):
-        np.testing.assert_array_equal(ours.predict_proba([text])[0], expected)
-    assert 0 < np.abs(whole - clf.predict_proba(texts)).mean() < 0.1
-
-
-def test_int8_keeps_the_read_out_and_nothing_that_was_learned_from_other_logits(int8: Path) -> None:
-    clf = UncertaintyClassifier.from_pretrained(int8)
+def test_int8_keeps_the_read_out_and_nothing_that_was_learned_from_other_logits(
+    calibrated: UncertaintyClassifier, int8: Path, made_texts: Texts
+) -> None:
+    """A text has one answer with any number of threads and in any order, which differs from fp32's but little."""
+    clf, texts = UncertaintyClassifier.from_pretrained(int8), made_texts(12, seed=2)
     assert clf.calibration_ is None
     assert clf.method.passes == 1
     assert not clf.method.learns
+    clf.runtime._threads = 3  # type: ignore[attr-defined]
+    whole = clf.predict_proba(texts)
+    with clf.runtime.one_thread():
+        np.testing.assert_array_equal(whole, clf.predict_proba(texts))
+    np.testing.assert_array_equal(whole[::-1], clf.predict_proba(texts[::-1]))
+    plain = predictive(run(calibrated.runtime, texts, calibrated.settings), None).probabilities
+    assert 0 < np.abs(whole - plain).mean() < 0.1
 
 
 def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_path: Path) -> None:

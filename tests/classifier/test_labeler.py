@@ -1,6 +1,7 @@
 """Many labels a text: answers, calibration, the rule, predictions, saving and explanation, on a tiny model."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from reference import Texts, Tiny
+from reference import Texts
 from uatlite import UncertaintyLabeler
 from uatlite.attribution.first_order import Case, first_orders
 from uatlite.classifier.many_labels import label_answers
@@ -18,23 +19,13 @@ from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 
 LABELS = ("anger", "joy", "fear", "relief")
-MANY: dict[str, Any] = {
-    "problem_type": "multi_label_classification",
-    "num_labels": 4,
-    "id2label": dict(enumerate(LABELS)),
-    "label2id": {name: column for column, name in enumerate(LABELS)},
-}
 Make = Callable[..., UncertaintyLabeler]
 
 
 @pytest.fixture(scope="module")
-def make(tiny: Tiny, tokenizer: BertTokenizer) -> Make:
+def make(product_of: Callable[..., Any]) -> Make:
     """`make(config=None, **options)`: a new labeler of a tiny model."""
-
-    def new(config: object = None, **options: Any) -> UncertaintyLabeler:
-        return UncertaintyLabeler(tiny("bert", **MANY), tokenizer, config, **options)  # type: ignore[arg-type]
-
-    return new
+    return partial(product_of, "labels")
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +111,6 @@ def test_labels_are_names_columns_or_a_matrix() -> None:
         label_matrix(["joy"], LABELS)
     with pytest.raises(InputError, match="hope"):
         label_matrix([["hope"]], LABELS)
-
-
-def test_bad_arguments_are_named(make: Make, rows: Any) -> None:
-    texts, gold = rows
-    plain = make("base")
-    with pytest.raises(ConfigurationError, match="together"):
-        plain.calibrate(texts, gold, target_precision=0.9, target_wrong=0.1)
-    with pytest.raises(ConfigurationError, match="target_precision"):
-        plain.calibrate(texts, gold, target_precision=90)
 
 
 @pytest.mark.parametrize("method", [None, "fast", "analytic"])

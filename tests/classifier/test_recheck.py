@@ -11,7 +11,7 @@ from by_hand import draw_scores
 from reference import Build, Sample, Texts, draw_logits, rule_of
 from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.one_class import ONE, ClassGold
+from uatlite.classifier.one_class import ONE
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
@@ -34,7 +34,7 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
     rule = calibrated.calibration_.rule
     found = recheck(now, rule)
     ((_, interval),) = found.now
-    wrong = now.gold.labelled(now.predictions, Wanted(score=rule.score)).wrong
+    wrong = now.predictions.labelled(now.gold, Wanted(score=rule.score)).wrong
     assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & wrong).sum())
     assert found.coverage == pytest.approx(now.answered.mean())
     assert recheck(now, rule, target=0.99).verdict == "holds"
@@ -93,7 +93,7 @@ def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
 def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
     old, far = draw_logits(2000, 3), draw_logits(400, 3, seed=2, overconfidence=8.0)
     before, everything = Temperature.fit(*old), np.ones(400, dtype=bool)
-    whole = LabelledNow(ONE, cast(Any, None), PassLogits(far[0][None]), ClassGold(far[1]), None)
+    whole = LabelledNow(ONE, cast(Any, None), PassLogits(far[0][None]), far[1], None)
     moves, said = refitted(before, whole, everything)
     assert moves == Temperature.fit(*far)
     assert said == "The calibrator was fitted on the 400 new rows."

@@ -9,12 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
 from reference import BLOCKED
 from uatlite.classifier.classifiers import PRODUCTS, load
@@ -31,16 +31,13 @@ from uatlite.text.gold import GOLD
 from uatlite.values import Choices, Kind, Text
 
 SOURCE = Path(__file__).parents[2] / "src" / "uatlite"
-TAGS = dict(enumerate(("O", "B-person", "I-person", "B-place", "I-place")))
-LABELS = dict(enumerate(("anger", "joy", "fear")))
 ROWS = 240
 
 
 @dataclass(frozen=True)
 class Case:
-    """A tiny model of a kind, and what to ask of its calibration."""
+    """What to ask of the calibration of a kind."""
 
-    model: dict[str, Any]
     asked: dict[str, Any]
     refused: object
     """no text of its model"""
@@ -59,7 +56,6 @@ MEASURES = f"confidence margin logit_margin entropy expected_entropy mutual_info
 HALF = {"target_risk": None, "target_coverage": 0.5}
 CASES: dict[Kind, Case] = {
     "one": Case(
-        {"id2label": dict(enumerate(("bad", "fair", "good")))},
         {"target_risk": 0.6, "label_sets": 0.8, "score": "confidence"},
         3,
         "labels",
@@ -67,7 +63,6 @@ CASES: dict[Kind, Case] = {
         f"label abstain reason above_threshold label_set {MEASURES} p_bad p_fair p_good",
     ),
     "choice": Case(
-        {"choices": True},
         {"target_risk": 0.6},
         "no options",
         "labels",
@@ -75,17 +70,15 @@ CASES: dict[Kind, Case] = {
         f"label abstain reason above_threshold {MEASURES} p_A p_B p_C",
     ),
     "labels": Case(
-        {"problem_type": "multi_label_classification", "id2label": LABELS},
         {"target_precision": 0.5},
         3,
         "labels",
         {"target_precision": 0.95},
         f"labels abstain withheld reason above_threshold confidence log_odds {ENDING} p_anger p_joy p_fear "
-        "variance_anger variance_joy variance_fear",
+        "p_relief variance_anger variance_joy variance_fear variance_relief",
         {"target_precision": 0.999},
     ),
     "entities": Case(
-        {"tokens": True, "num_labels": 5, "id2label": TAGS},
         {"target_risk": 0.5, "target_recall": 0.3},
         ("a", ""),
         "entities",
@@ -133,24 +126,13 @@ def gold_of(kind: Kind, predictions: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def made(
-    request: pytest.FixtureRequest,
-    tiny: Callable[..., PreTrainedModel],
-    tokenizer: BertTokenizer,
-    made_texts: Callable[..., list[str]],
-) -> Made:
+def made(request: pytest.FixtureRequest, product_of: Callable[..., Any], made_texts: Callable[..., list[str]]) -> Made:
     kind: Kind = request.param
-    case = CASES[kind]
-    model = tiny("bert", **case.model)
-    classes = next(product for product in PRODUCTS if KINDS[kind] in product.kinds)
-
-    def product(config: object = None, **options: Any) -> Product[Any]:
-        return classes(model, tokenizer, config, **options)  # type: ignore[arg-type]
-
     texts: list[Text] = list(made_texts(ROWS))
     if kind == "choice":
         texts = [Choices(text, ("a1 a2", "a3 a9 a4", "a5")) for text in made_texts(ROWS)]
-    return Made(kind, case, product, texts, gold_of(kind, product("base").predict(texts)))
+    product = partial(product_of, kind)
+    return Made(kind, CASES[kind], product, texts, gold_of(kind, product("base").predict(texts)))
 
 
 def same(found: Any, expected: Any) -> None:

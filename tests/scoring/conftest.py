@@ -8,37 +8,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
 from scoring.desk import Desk
-from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.settings import Settings
 from uatlite.scoring import source
 
 BLOCK = 16
 """Rows of a block in these tests, so that a few dozen rows are several of them."""
-MANY = "multi_label_classification"
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 
 
 @pytest.fixture(scope="session")
 def models(
     saved: Path,
-    tiny: Callable[..., PreTrainedModel],
-    tokenizer: BertTokenizer,
+    product_of: Callable[..., Any],
     made_texts: Callable[..., list[str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
     """Kind -> the directory of a calibrated model of it."""
     directory, texts = tmp_path_factory.mktemp("models"), made_texts(80)
-    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
-    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
-    model.classifier.bias.data[0] += 5.0
-    tagger = UncertaintyTagger(model, tokenizer, "base")
+    tagger, labeler = product_of("entities", "base"), product_of("labels", "base")
     predictions = enumerate(tagger.predict(texts))
     gold = [[(e.start, e.end, e.label) for e in pred.entities if (i + e.start) % 4] for i, pred in predictions]
     tagger.calibrate(texts, gold).save_pretrained(directory / "entities")
-    labeler = UncertaintyLabeler(tiny("bert", num_labels=4, problem_type=MANY), tokenizer, "base")
     noise = np.random.default_rng(0).random((80, 4)) < 0.2
     labeler.calibrate(texts, (labeler.predict(texts).logits > 0) ^ noise).save_pretrained(directory / "labels")
     return {"one": saved, "entities": directory / "entities", "labels": directory / "labels"}

@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 from uatlite.predictive import sigmoid
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Limits, Service
 
-CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"
-LABELS = ("anger", "joy", "fear", "relief")
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 Texts = Callable[..., list[str]]
-Tiny = Callable[..., PreTrainedModel]
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +25,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def saved(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> Path:
+def saved(tmp_path_factory: pytest.TempPathFactory, product_of: Callable[..., Any], made_texts: Texts) -> Path:
     """The directory of a classifier of three classes with a rule, label sets and a summary to tell a shift by."""
     directory, texts = tmp_path_factory.mktemp("serve") / "saved", made_texts(150)
-    classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, METHOD)
+    classifier = product_of("one", METHOD)
     labels = classifier.predict(texts).predicted
     labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
     classifier.calibrate(texts, labels, target_coverage=0.7, label_sets=0.8, calibrator="temperature")
@@ -48,33 +43,27 @@ def classifier(saved: Path) -> UncertaintyClassifier:
 
 
 @pytest.fixture(scope="session")
-def one_pass(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyClassifier:
+def one_pass(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyClassifier:
     """A classifier without sampling, with a scope and a menu of risks; no test may change it."""
-    classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, "analytic")
-    texts = made_texts(240, seed=3)
+    classifier, texts = product_of("one", "analytic"), made_texts(240, seed=3)
     labels = classifier.predict(texts).predicted
     labels[::20] = (labels[::20] + 1) % 3
     return classifier.calibrate(texts, labels, target_risk=0.15)
 
 
 @pytest.fixture(scope="session")
-def labeler(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyLabeler:
+def labeler(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyLabeler:
     """A labeler of four labels with a rule, a scope and a summary to tell a shift by; no test may change it."""
-    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
-    made = UncertaintyLabeler(tiny("bert", **many), tokenizer, "analytic")
-    texts = made_texts(200, seed=4)
+    made, texts = product_of("labels", "analytic"), made_texts(200, seed=4)
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
     gold = np.random.default_rng(0).random((len(texts), 1)) < chances
     return made.calibrate(texts, gold, target_precision=0.8, menu=True)
 
 
 @pytest.fixture(scope="session")
-def tagger(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyTagger:
+def tagger(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyTagger:
     """A tagger of two types with a rule and a summary to tell a shift by; no test may change it."""
-    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
-    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
-    model.classifier.bias.data[0] += 5.0
-    made = UncertaintyTagger(model, tokenizer, "analytic")
+    made = product_of("entities", "analytic")
     found, generator = made.predict(made_texts(300, seed=6)), np.random.default_rng(0)
     gold = []
     for entities in found.entities:

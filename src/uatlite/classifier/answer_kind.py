@@ -8,22 +8,20 @@ One class is the case of one answer a text. A new kind is one class that derives
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
-from uatlite.classifier.record import Evidence
+from uatlite.classifier.record import AnyCalibrator, Evidence
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.classifier.token_run import TokenOutputs
 from uatlite.errors import InputError, check_choice
 from uatlite.text.examples import check_texts, text_fault
-from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import RuleKind, Wanted
-from uatlite.values import Integers, Kind, Marks, Text
+from uatlite.values import Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explained
@@ -36,50 +34,12 @@ Read = TypeVar("Read", Outputs, TokenOutputs)
 Said = TypeVar("Said", bound=Predictions)
 
 
-@dataclass(frozen=True, eq=False)
-class Gold(ABC, Generic[Read, Said]):
-    """What the gold says about some texts, checked."""
+class AnswerKind(ABC, Generic[Read, Said]):
+    """What a model says about a text. `KINDS` has all four, and nobody else asks which one it is.
 
-    values: NDArray[Any]
-    """(texts, ...): of one class its column, of labels a mark for each, of entities the set of (start, end, type)"""
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def at(self, rows: Integers) -> Self:
-        """The gold of the texts at these places."""
-        return replace(self, values=self.values[rows])
-
-    @abstractmethod
-    def labelled(self, said: Said, wanted: Wanted) -> Labelled:
-        """The answers of predictions, and which of them are wrong, for a promise."""
-
-    def teaching(self, fitting: Marks) -> Marks:
-        """(texts,): those from which a method may learn, where these fit the calibrator and the others decide."""
-        return np.ones_like(fitting)
-
-    def evidence(
-        self,
-        said: Said,
-        reading: Read,
-        read_plain: Callable[[], Read],
-        calibrator: Any,
-        options: CalibrationOptions,
-        free: Marks,
-    ) -> Evidence:
-        """What the labels say besides a rule.
-
-        `reading` is of each text as if the method had not learned from it, and `read_plain` gives that of the plain
-        pass; `free` (texts,) are the texts that did not fit the calibrator, or all.
-        """
-        return Evidence()
-
-
-Golden = TypeVar("Golden", bound=Gold[Any, Any])
-
-
-class AnswerKind(ABC, Generic[Read, Golden, Said]):
-    """What a model says about a text. `KINDS` has all four, and nobody else asks which one it is."""
+    Gold is an array with an entry for each text: the column of its class, a mark for each label, or the set of its
+    entities as (start, end, type).
+    """
 
     name: Kind
     """the key in `KINDS`; it stands in uatlite.json, /model and results.json"""
@@ -107,10 +67,10 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
         """What the method's passes say about checked texts; with `like` about the answers found there."""
 
     @abstractmethod
-    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
         """What the gold says about checked texts; names of classes, or their columns."""
 
-    def paired_gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
+    def paired_gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
         """The same, or an error where there is not one for each text."""
         given = given if isinstance(given, Sized) else list(given)
         if len(given) != len(texts):
@@ -124,8 +84,29 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
         return (options.wanted(self.promises, score, classes),)
 
     @abstractmethod
-    def fit(self, reading: Read, gold: Golden, options: CalibrationOptions, rows: Marks) -> Any:
+    def fit(self, reading: Read, gold: NDArray[Any], options: CalibrationOptions, rows: Marks) -> AnyCalibrator:
         """The calibrator of what is read, by the gold of some of the texts, (texts,) bool."""
+
+    def teaching(self, fitting: Marks) -> Marks:
+        """(texts,): those from which a method may learn, where these fit the calibrator and the others decide."""
+        return np.ones_like(fitting)
+
+    def evidence(
+        self,
+        said: Said,
+        gold: NDArray[Any],
+        reading: Read,
+        read_plain: Callable[[], Read],
+        calibrator: Any,
+        options: CalibrationOptions,
+        free: Marks,
+    ) -> Evidence:
+        """What the gold says besides a rule.
+
+        `reading` is of each text as if the method had not learned from it, and `read_plain` gives that of the plain
+        pass; `free` (texts,) are the texts that did not fit the calibrator, or all.
+        """
+        return Evidence()
 
     @abstractmethod
     def say(self, texts: Sequence[Text], reading: Read, calibrator: Any, classes: tuple[str, ...]) -> Said:
@@ -136,10 +117,10 @@ class AnswerKind(ABC, Generic[Read, Golden, Said]):
         """Which answer of a text to explain, by default the least sure one, and the output whose variance is told."""
 
 
-AnyKind = AnswerKind[Any, Any, Any]
+AnyKind = AnswerKind[Any, Any]
 
 
-class TextKind(AnswerKind[Outputs, Golden, Said]):
+class TextKind(AnswerKind[Outputs, Said]):
     """A kind of answers that is read off the logits of texts."""
 
     def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:

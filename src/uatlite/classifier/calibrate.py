@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any, Generic
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uatlite.classifier.answer_kind import AnswerKind, Golden, Read, Said
+from uatlite.classifier.answer_kind import AnswerKind, Read, Said
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.record import Calibration, SecondLook
 from uatlite.classifier.runtime import Runtime
@@ -31,17 +32,17 @@ from uatlite.values import Integers, Marks, Text
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
-FEWEST_TEXTS = 40
+FEWEST_DOUBTED = 40
 """Calibration texts that were abstained on; fewer do not fit a calibrator of their own for a second look."""
 Report = Callable[[int], None]
 """Called with the number of texts that a pass has read."""
 
 
 @dataclass(eq=False)
-class CalibrationTexts(Generic[Read, Golden, Said]):
+class CalibrationTexts(Generic[Read, Said]):
     """Calibration texts, and unlabelled ones of the same task, with what methods say about them."""
 
-    kind: AnswerKind[Read, Golden, Said]
+    kind: AnswerKind[Read, Said]
     runtime: Runtime
     settings: Settings
     texts: Sequence[Text]
@@ -130,13 +131,13 @@ class CalibrationTexts(Generic[Read, Golden, Said]):
 
 
 def calibrate(
-    data: CalibrationTexts[Read, Golden, Said], gold: Golden, options: CalibrationOptions, classes: tuple[str, ...]
+    data: CalibrationTexts[Read, Said], gold: NDArray[Any], options: CalibrationOptions, classes: tuple[str, ...]
 ) -> Calibration:
     """Learn from texts and their gold."""
     kind, everything = data.kind, np.ones(len(gold), dtype=np.bool_)
     asked = kind.wanted(options, classes)
     fitting = _fitting(len(gold), asked[0], options, learns=data.settings.method.learns)
-    learned, reading = data.learn(gold.teaching(everything if fitting is None else fitting))
+    learned, reading = data.learn(kind.teaching(everything if fitting is None else fitting))
     reference = data.scope_fit(learned.method if reading.unit == "texts" else BASE)
     try:
         calibrator = kind.fit(reading, gold, options, everything if fitting is None else fitting)
@@ -154,7 +155,7 @@ def calibrate(
     # Texts that fitted the calibrator do not decide, but say where the search starts.
     decisions = [
         decide(
-            gold.labelled(said, wanted),
+            said.labelled(gold, wanted),
             wanted,
             inside=inside,
             fitting=fitting if wanted is asked[0] else None,
@@ -178,7 +179,7 @@ def calibrate(
         shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,
         second_look=None if options.second_look is None else _second_look(options, data, gold, decided),
         spending=(learned.reason,) if learned.reason else (),
-        **vars(gold.evidence(said, reading, partial(data.read, BASE), calibrator, options, free)),
+        **vars(kind.evidence(said, gold, reading, partial(data.read, BASE), calibrator, options, free)),
     )
 
 
@@ -192,7 +193,7 @@ def _fitting(texts: int, wanted: Wanted, options: CalibrationOptions, *, learns:
 
 
 def _second_look(
-    options: CalibrationOptions, data: CalibrationTexts[Read, Golden, Said], gold: Golden, decided: Said
+    options: CalibrationOptions, data: CalibrationTexts[Read, Said], gold: NDArray[Any], decided: Said
 ) -> SecondLook:
     """The further method for the texts that are abstained on, as the paper recommends for its passes.
 
@@ -214,10 +215,10 @@ def _second_look(
 
     def fitted(rows: Integers) -> SecondLook:
         reading = data.read_texts(method, [data.texts[row] for row in rows.tolist()])
-        calibrator = data.kind.fit(reading, gold.at(rows), options, np.ones(len(rows), dtype=np.bool_))
+        calibrator = data.kind.fit(reading, gold[rows], options, np.ones(len(rows), dtype=np.bool_))
         return SecondLook(spelling, calibrator, len(rows))
 
-    if (doubted := decided.doubted).sum() >= FEWEST_TEXTS:
+    if (doubted := decided.doubted).sum() >= FEWEST_DOUBTED:
         with suppress(CalibrationError):  # their gold is all the same
             return fitted(np.flatnonzero(doubted))
     return fitted(np.arange(len(decided)))

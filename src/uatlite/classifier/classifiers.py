@@ -110,7 +110,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         gold = self.kind.paired_gold(labels, checked, self.class_names)
         reading = self.kind.read(self.runtime, checked, predictor.settings)
         said = predictor.said(checked, reading, second_look=False)
-        return measured_figures(reading.mean_logits, said.probabilities, gold.values, f"{name}: {len(gold)} rows")
+        return measured_figures(reading.mean_logits, said.probabilities, gold, f"{name}: {len(gold)} rows")
 
     def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uatlite.classifier.answer_kind import AnswerKind, Gold
+from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import (
     BELOW,
     CONFIDENCE,
@@ -31,12 +32,12 @@ from uatlite.classifier.token_run import (
 )
 from uatlite.errors import InputError
 from uatlite.predictive import sigmoid
-from uatlite.text.examples import example_of, text_fault
+from uatlite.text.examples import example_of
 from uatlite.text.schema import Layout
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Rule, RuleKind, Wanted
-from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
+from uatlite.values import Choices, Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
 
 if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explained
@@ -144,6 +145,17 @@ class EntityPredictions(Predictions):
         np.minimum.at(least, self.answers.text, self.sure)
         return least
 
+    def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:
+        if wanted.kind == "recall":
+            return Labelled(
+                {SHARE_FOUND: recall_scores(self.decoded)},
+                gold=np.array([len(spans) for spans in gold], dtype=np.int64),
+                missed=missed_entities(self.decoded, gold),
+                answers=self.answers.counts,
+            )
+        scores = {LOG_ODDS: self.answers.log_odds, CONFIDENCE: self.sure}
+        return Labelled(scores, ~right_entities(self.decoded, gold), self.answers.text, len(self))
+
     @property
     def outcomes(self) -> Sequence[object]:
         return [text.spans for text in self.decoded]
@@ -175,32 +187,19 @@ SHARE_FOUND = "share found"
 """The score of texts that a promise of recall ranks by, `recall_scores`: the share of entities expected to be found."""
 
 
-class EntityGold(Gold[TokenOutputs, EntityPredictions]):
-    """The entities of each text, a set of (start, end, type), by the columns of their types."""
-
-    def right(self, decoded: Sequence[Decoded]) -> Marks:
-        """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
-        pairs = zip(decoded, self.values, strict=True)
-        return np.array([span in gold for text, gold in pairs for span in text.spans], dtype=np.bool_)
-
-    def missed(self, decoded: Sequence[Decoded]) -> Integers:
-        """(texts,): gold entities that are not found."""
-        pairs = zip(decoded, self.values, strict=True)
-        return np.array([len(gold.difference(text.spans)) for text, gold in pairs], dtype=np.int64)
-
-    def labelled(self, said: EntityPredictions, wanted: Wanted) -> Labelled:
-        if wanted.kind == "recall":
-            return Labelled(
-                {SHARE_FOUND: recall_scores(said.decoded)},
-                gold=np.array([len(gold) for gold in self.values], dtype=np.int64),
-                missed=self.missed(said.decoded),
-                answers=said.answers.counts,
-            )
-        scores = {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure}
-        return Labelled(scores, ~self.right(said.decoded), said.answers.text, len(self))
+def right_entities(decoded: Sequence[Decoded], gold: NDArray[Any]) -> Marks:
+    """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
+    pairs = zip(decoded, gold, strict=True)
+    return np.array([span in spans for text, spans in pairs for span in text.spans], dtype=np.bool_)
 
 
-class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
+def missed_entities(decoded: Sequence[Decoded], gold: NDArray[Any]) -> Integers:
+    """(texts,): gold entities that are not found."""
+    pairs = zip(decoded, gold, strict=True)
+    return np.array([len(spans.difference(text.spans)) for text, spans in pairs], dtype=np.int64)
+
+
+class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
     """A text has entities."""
 
     name: Kind = "entities"
@@ -211,30 +210,29 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
         return TagScheme(model.class_names).names
 
     def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
-        checked: list[Text] = []
-        for i, value in enumerate(given):
-            text = Words(tuple(value)) if isinstance(value, list | tuple) else value
-            words = text.tokens if isinstance(text, Words) else ("a",)
-            if not isinstance(text, str | Words) or not all(isinstance(word, str) and word.strip() for word in words):
-                raise InputError(
-                    f"texts[{i}] is {value!r:.80}; allowed are a string, or a list of words, none of them empty."
-                )
-            if not (words and (text.strip() if isinstance(text, str) else True)):
-                raise InputError(f"texts[{i}] is empty; leave it out.")
-            checked.append(text)
+        checked: list[Any] = [Words(tuple(text)) if isinstance(text, list | tuple) else text for text in given]
+        for i, text in enumerate(checked):
+            if fault := self.fault(text, classes):
+                raise InputError(f"texts[{i}] is {fault}.")
         return checked
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
-        if not isinstance(text, str | Words):
+        if isinstance(text, tuple | Choices):
             return "a pair of texts or a question, and entities are sought in one text"
-        return text_fault(strings(text)[0], chooses=False)
+        words: tuple[object, ...] = text.tokens if isinstance(text, Words) else (text,)
+        empty = [not word.strip() if isinstance(word, str) else None for word in words]
+        if all(empty):
+            return "an empty text; drop it, or put a word in its place"
+        if None in empty or any(empty):
+            return f"{text!r:.80}; allowed are a string, or a list of words, none of them empty"
+        return None
 
     def read(
         self, model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
     ) -> TokenOutputs:
         return run_located(model, texts, settings, like)
 
-    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> EntityGold:
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
         columns, gold = {name: column for column, name in enumerate(classes)}, np.empty(len(texts), dtype=object)
         for i, (text, entities) in enumerate(zip(texts, given, strict=True)):
             size, spans = len(strings(text)[0]), set()
@@ -248,7 +246,7 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
                     )
                 spans.add((int(start), int(end), column))
             gold[i] = spans
-        return EntityGold(gold)
+        return gold
 
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
         about_answers = super().wanted(options, classes)
@@ -256,13 +254,13 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
         return about_answers if recall.kind is None else (*about_answers, recall)
 
     def fit(
-        self, reading: TokenOutputs, gold: EntityGold, options: CalibrationOptions, rows: Marks
+        self, reading: TokenOutputs, gold: NDArray[Any], options: CalibrationOptions, rows: Marks
     ) -> EntityCalibrator:
         answers = entity_answers(reading)
-        right = gold.right(reading.decoded)[rows[answers.text]]
+        right = right_entities(reading.decoded, gold)[rows[answers.text]]
         return EntityCalibrator(
             found=AnswerCalibrator.fit(answers.of_texts(rows), right),
-            missed=AnswerCalibrator.fit(missed_answers(reading.decoded), gold.missed(reading.decoded) > 0),
+            missed=AnswerCalibrator.fit(missed_answers(reading.decoded), missed_entities(reading.decoded, gold) > 0),
         )
 
     def say(

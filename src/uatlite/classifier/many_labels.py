@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.answer_kind import Gold, TextKind
+from uatlite.classifier.answer_kind import TextKind
 from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, Figures
 from uatlite.classifier.runtime import Outputs
@@ -114,6 +114,17 @@ class LabelPredictions(Predictions):
         """(texts,): how sure the yes or no is of the label that is least sure: the least max(p, 1 - p)."""
         return np.asarray(np.maximum(self.probabilities, 1.0 - self.probabilities).min(axis=1, initial=1.0))
 
+    def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:
+        return Labelled(
+            {LOG_ODDS: self.answers.log_odds, CONFIDENCE: self.sure},
+            ~gold.ravel(),
+            self.answers.text,
+            len(self),
+            least=LEAST,
+            gold=gold.sum(axis=1),
+            covered="gold labels",
+        )
+
     @property
     def outcomes(self) -> Sequence[object]:
         return self.labels
@@ -187,23 +198,24 @@ LEAST = 0.1
 """A label at or below this probability is never reported: a promise is planned for those that may be."""
 
 
-class LabelGold(Gold[Outputs, LabelPredictions]):
-    """Which labels apply to each text, (texts, labels)."""
+class ManyLabels(TextKind[LabelPredictions]):
+    """A text has any number of labels."""
 
-    def labelled(self, said: LabelPredictions, wanted: Wanted) -> Labelled:
-        return Labelled(
-            {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure},
-            ~self.values.ravel(),
-            said.answers.text,
-            len(self),
-            least=LEAST,
-            gold=self.values.sum(axis=1),
-            covered="gold labels",
-        )
+    name: Kind = "labels"
+    words = LabelPredictions.words
+    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
+
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Marks:
+        return label_matrix(given, classes)
+
+    def fit(self, reading: Outputs, gold: Marks, options: CalibrationOptions, rows: Marks) -> AnswerCalibrator:
+        answers = label_answers(reading.mean_logits, reading.label_variance)
+        return AnswerCalibrator.fit(answers.of_texts(rows), gold[rows].ravel())
 
     def evidence(
         self,
         said: LabelPredictions,
+        gold: Marks,
         reading: Outputs,
         read_plain: Callable[[], Outputs],
         calibrator: AnswerCalibrator,
@@ -211,35 +223,20 @@ class LabelGold(Gold[Outputs, LabelPredictions]):
         free: Marks,
     ) -> Evidence:
         """Figures of the probabilities of each text by a calibrator that was fitted without it."""
-        if len(self) < _FOLDS * _FEWEST_TEXTS:
+        if len(gold) < _FOLDS * _FEWEST_TEXTS:
             return Evidence()
-        folds = np.random.default_rng(options.seed).permutation(len(self)) % _FOLDS
-        answers, right, probs = said.answers, self.values.ravel(), np.zeros(self.values.shape)
+        folds = np.random.default_rng(options.seed).permutation(len(gold)) % _FOLDS
+        answers, right, probs = said.answers, gold.ravel(), np.zeros(gold.shape)
         for fold in range(_FOLDS):
             out = folds == fold
             fitted = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
-            probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, self.values.shape[1])
+            probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, gold.shape[1])
         before, after = (
-            intervals(LabelRows.of(values, self.values.astype(np.int64)).estimates().chosen(*_SHOWN))
+            intervals(LabelRows.of(values, gold.astype(np.int64)).estimates().chosen(*_SHOWN))
             for values in (sigmoid(said.logits), probs)
         )
-        basis = f"calibration data: {len(self)} texts, cross-validated"
-        return Evidence(Figures(basis, len(self), calibrated=after, uncalibrated=before))
-
-
-class ManyLabels(TextKind[LabelGold, LabelPredictions]):
-    """A text has any number of labels."""
-
-    name: Kind = "labels"
-    words = LabelPredictions.words
-    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
-
-    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> LabelGold:
-        return LabelGold(label_matrix(given, classes))
-
-    def fit(self, reading: Outputs, gold: LabelGold, options: CalibrationOptions, rows: Marks) -> AnswerCalibrator:
-        answers = label_answers(reading.mean_logits, reading.label_variance)
-        return AnswerCalibrator.fit(answers.of_texts(rows), gold.values[rows].ravel())
+        basis = f"calibration data: {len(gold)} texts, cross-validated"
+        return Evidence(Figures(basis, len(gold), calibrated=after, uncalibrated=before))
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]

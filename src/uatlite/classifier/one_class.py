@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.answer_kind import Gold, TextKind
+from uatlite.classifier.answer_kind import TextKind
 from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime
@@ -25,7 +25,7 @@ from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import RAW_SCORE, SCORES, RuleKind, Wanted, trust
 from uatlite.trust.shift import ShiftReference, Usual
 from uatlite.trust.shift import summarise as summarise_scores
-from uatlite.values import Choices, Floats, Kind, Marks, Text
+from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
@@ -107,6 +107,10 @@ class ClassPredictions(Predictions, Predictive):
         usual = Usual.of(self.confidence, self.predicted, answered, self.classes)
         return summarise_scores(self.text_scores(score), score=score, false_alarm=false_alarm, usual=usual)
 
+    def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:
+        scores = {score: self.scores(score) for score in (RAW_SCORE, wanted.score)}
+        return Labelled(scores, self.predicted != gold, kind=self.predicted)
+
     @property
     def outcomes(self) -> Sequence[object]:
         return self.predicted.tolist()  # type: ignore[no-any-return]
@@ -155,50 +159,8 @@ def class_answers(predictive: Predictive) -> dict[str, Any]:
 _FOLDS = 5
 
 
-class ClassGold(Gold[Outputs, ClassPredictions]):
-    """The column of the right class of each text, (texts,)."""
-
-    def teaching(self, fitting: Marks) -> Marks:
-        return fitting
-
-    def labelled(self, said: ClassPredictions, wanted: Wanted) -> Labelled:
-        scores = {score: said.scores(score) for score in (RAW_SCORE, wanted.score)}
-        return Labelled(scores, said.predicted != self.values, kind=said.predicted)
-
-    def evidence(
-        self,
-        said: ClassPredictions,
-        reading: Outputs,
-        read_plain: Callable[[], Outputs],
-        calibrator: Calibrator,
-        options: CalibrationOptions,
-        free: Marks,
-    ) -> Evidence:
-        """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
-        plain, labels = read_plain(), self.values
-        folds, compares = stratified_folds(labels, _FOLDS, options.seed), Temperature.name != calibrator.name
-        held = None
-        if free.all() or compares or reading is not plain:
-            with suppress(CalibrationError):  # enough rows for the calibrator, too few without a fifth of them
-                held = held_out(type(calibrator).fit, reading.mean_logits, labels, reading.margin_variance, folds)
-        figures, comparison = None, None
-        if not free.all():
-            basis = f"calibration data: {int(free.sum())} rows that did not fit the calibrator"
-            figures = measured_figures(reading.mean_logits[free], said.probabilities[free], labels[free], basis)
-        elif held is not None:
-            basis = f"calibration data: {len(labels)} rows, cross-validated"
-            figures = measured_figures(reading.mean_logits, held, labels, basis)
-        if held is not None and (compares or reading is not plain):
-            scaled = held_out(Temperature.fit, plain.mean_logits, labels, None, folds)
-            comparison = compare(held, scaled, labels)
-        sets = None
-        if options.label_sets is not None:
-            sets = label_sets(said.probabilities[free], labels[free], options.label_sets)
-        return Evidence(figures, comparison, sets)
-
-
 @dataclass(frozen=True)
-class OneClass(TextKind[ClassGold, ClassPredictions]):
+class OneClass(TextKind[ClassPredictions]):
     """A text has one class, or a question one right option."""
 
     name: Kind
@@ -223,14 +185,49 @@ class OneClass(TextKind[ClassGold, ClassPredictions]):
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
         return text_fault(text, chooses=self._chooses, options=self._options(classes))
 
-    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> ClassGold:
-        return ClassGold(class_indices(given, classes))
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Integers:
+        return class_indices(given, classes)
 
-    def fit(self, reading: Outputs, gold: ClassGold, options: CalibrationOptions, rows: Marks) -> Calibrator:
+    def fit(self, reading: Outputs, gold: Integers, options: CalibrationOptions, rows: Marks) -> Calibrator:
         variance = reading.margin_variance
         name = options.calibrator or ("temperature" if variance is None else "input-temperature")
         spread = None if variance is None else variance[rows]
-        return CALIBRATORS[name].fit(reading.mean_logits[rows], gold.values[rows], spread)
+        return CALIBRATORS[name].fit(reading.mean_logits[rows], gold[rows], spread)
+
+    def teaching(self, fitting: Marks) -> Marks:
+        return fitting
+
+    def evidence(
+        self,
+        said: ClassPredictions,
+        gold: Integers,
+        reading: Outputs,
+        read_plain: Callable[[], Outputs],
+        calibrator: Calibrator,
+        options: CalibrationOptions,
+        free: Marks,
+    ) -> Evidence:
+        """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
+        plain = read_plain()
+        folds, compares = stratified_folds(gold, _FOLDS, options.seed), Temperature.name != calibrator.name
+        held = None
+        if free.all() or compares or reading is not plain:
+            with suppress(CalibrationError):  # enough rows for the calibrator, too few without a fifth of them
+                held = held_out(type(calibrator).fit, reading.mean_logits, gold, reading.margin_variance, folds)
+        figures, comparison = None, None
+        if not free.all():
+            basis = f"calibration data: {int(free.sum())} rows that did not fit the calibrator"
+            figures = measured_figures(reading.mean_logits[free], said.probabilities[free], gold[free], basis)
+        elif held is not None:
+            basis = f"calibration data: {len(gold)} rows, cross-validated"
+            figures = measured_figures(reading.mean_logits, held, gold, basis)
+        if held is not None and (compares or reading is not plain):
+            scaled = held_out(Temperature.fit, plain.mean_logits, gold, None, folds)
+            comparison = compare(held, scaled, gold)
+        sets = None
+        if options.label_sets is not None:
+            sets = label_sets(said.probabilities[free], gold[free], options.label_sets)
+        return Evidence(figures, comparison, sets)
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
-from uatlite.trust.rule import Rule
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
 from uatlite.values import Floats, Integers, Marks, Text, Words, strings
@@ -166,6 +167,10 @@ class Predictions(ABC):
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         """What new texts are compared with; `score` is that of the rule, and `inside` (texts,) are in scope."""
         return summarise(self.text_scores(TOP_LOG_ODDS), score=TOP_LOG_ODDS, false_alarm=false_alarm)
+
+    @abstractmethod
+    def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:
+        """The answers, and which of them are wrong by the gold of the texts, for a promise."""
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self
 import numpy as np
 
 from uatlite.classifier import saving
-from uatlite.classifier.answer_kind import AnyKind, Said
+from uatlite.classifier.answer_kind import AnyKind, Reading, Said
 from uatlite.classifier.calibrate import CalibrationTexts, Report, calibrate
 from uatlite.classifier.entities import ENTITIES
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
@@ -71,7 +71,7 @@ class Predictor:
         """The `Predictions` of texts, without the comparison of all of them with the calibration rows."""
         return self.said(texts, self.kind.read(self.runtime, texts, self.settings))
 
-    def said(self, texts: Sequence[Text], reading: Any, *, second_look: bool = True) -> Any:
+    def said(self, texts: Sequence[Text], reading: Reading, *, second_look: bool = True) -> Any:
         """The same from what the method's passes say about them, a `Reading`; or by the first look alone."""
         predictions: Predictions = self.kind.say(
             texts, reading, self.calibrator if len(texts) else None, self.class_names

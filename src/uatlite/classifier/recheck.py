@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from uatlite.classifier.answer_kind import AnyKind, Gold
+from uatlite.classifier.answer_kind import AnyKind, Reading
 from uatlite.classifier.predictions import LOG_ODDS, Predictions
 from uatlite.classifier.product import Product
-from uatlite.classifier.record import Calibration
+from uatlite.classifier.record import AnyCalibrator, Calibration
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.bets import ratio_of_texts
@@ -40,9 +40,8 @@ class LabelledNow:
 
     kind: AnyKind
     predictions: Predictions
-    reading: Any
-    """what the passes say, a `Reading`"""
-    gold: Gold[Any, Any]
+    reading: Reading
+    gold: NDArray[Any]
     inclusion: Floats | None
     """(texts,): the probability with which each was drawn; None for a plain random sample"""
 
@@ -79,7 +78,7 @@ class LabelledNow:
         with each other.
         """
         said, most = self.predictions, float(rule.most or 1)
-        rows = self.gold.labelled(said, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
+        rows = said.labelled(self.gold, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
         if rows.missed is not None and rows.gold is not None:
             shown = rule.reports(rows.scores[rule.score]) & self.inside
             scale = shown * np.minimum(1.0, most / np.maximum(rows.gold, 1))  # of more gold answers `most` count
@@ -217,7 +216,7 @@ def update(
     planning = before.scores if current is None and before is not None else current
     renewed = []
     for rule in rules:
-        rows = now.gold.labelled(said, _wanted(rule, seed))
+        rows = said.labelled(now.gold, _wanted(rule, seed))
         apart = rows.text is not None or rule.kind == "recall"  # their scores are not of one answer each
         reference = None if planning is None or apart else Labelled({rule.score: planning})
         renewed.append(renewed_rule(rule, rows.of(deciding), now.answers_only, reference, seed))
@@ -264,7 +263,7 @@ def renewed_rule(
     return replace(rule, threshold=max(rule.threshold, old.threshold)) if answers_only else rule
 
 
-def refitted(before: Any, now: LabelledNow, fitting: Marks) -> tuple[Any, str]:
+def refitted(before: AnyCalibrator, now: LabelledNow, fitting: Marks) -> tuple[AnyCalibrator, str]:
     """The calibrator of the same kind, fitted on the new rows, and a sentence about it; too few leave it as it is."""
     options = CalibrationOptions(calibrator=getattr(before, "name", None))
     try:

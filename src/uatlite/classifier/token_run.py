@@ -158,10 +158,10 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
     def choose(number: int, logits: Floats) -> Sequence[int]:
         window = located.windows[number]
         shown = located.texts[window.text].shown(window.start, window.stop)
-        entities = decode(shown, logits[None], scheme, strategy).entities
+        decoded = decode(shown, logits[None], scheme, strategy)
         if shared[window.text]:
-            return [token for entity in entities for token in entity.tokens]
-        return [entity.token for entity in entities]
+            return [token for entity in decoded.entities for token in entity.tokens]
+        return weakest_of(decoded)
 
     return choose
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel, pipeline
+from transformers import pipeline
 
 from by_hand import slow_ece
-from uatlite import UncertaintyLabeler, UncertaintyTagger
+from uatlite import UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
@@ -29,7 +29,6 @@ from uatlite.predictive import sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load, task_from_file
 
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 LABELS = ("anger", "joy", "fear", "relief")
 ROWS = 400
 
@@ -68,13 +67,9 @@ def evaluated(
 
 
 @pytest.fixture(scope="module")
-def of_entities(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, made_texts: Any, tmp_path_factory: Any
-) -> Evaluated:
+def of_entities(product_of: Callable[..., Any], made_texts: Any, tmp_path_factory: Any) -> Evaluated:
     """An entity that is found is gold as often as it says, and the types of the file are in capitals."""
-    model, generator = tiny("bert", tokens=True, num_labels=5, id2label=TAGS), np.random.default_rng(0)
-    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
-    model.classifier.bias.data[0] += 5.0
+    tagger, generator = product_of("entities", "base"), np.random.default_rng(0)
 
     def gold(text: str, said: Any) -> dict[str, Any]:
         kept = [entity for entity in said if generator.random() < entity.confidence]
@@ -84,22 +79,20 @@ def of_entities(
         return {"entities": rows}
 
     contenders = parse_contenders("base,base+answers", several=True)
-    home, tagger = tmp_path_factory.mktemp("entities"), UncertaintyTagger(model, tokenizer, "base")
-    return evaluated(tagger, gold, made_texts(ROWS), home, contenders=contenders, target=0.3)
+    return evaluated(
+        tagger, gold, made_texts(ROWS), tmp_path_factory.mktemp("entities"), contenders=contenders, target=0.3
+    )
 
 
 @pytest.fixture(scope="module")
-def of_labels(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, made_texts: Any, tmp_path_factory: Any
-) -> Evaluated:
-    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
+def of_labels(product_of: Callable[..., Any], made_texts: Any, tmp_path_factory: Any) -> Evaluated:
     drawn = iter(np.random.default_rng(0).random(ROWS))
 
     def gold(text: str, said: Any) -> dict[str, Any]:
         return {"labels": [LABELS[i] for i in np.flatnonzero(next(drawn) < sigmoid(2.5 * said - 0.5))]}
 
     contenders = parse_contenders("base,analytic+answers", several=True)
-    home, labeler = tmp_path_factory.mktemp("labels"), UncertaintyLabeler(tiny("bert", **many), tokenizer, "base")
+    home, labeler = tmp_path_factory.mktemp("labels"), product_of("labels", "base")
     return evaluated(labeler, gold, made_texts(ROWS), home, contenders=contenders, target=0.2)
 
 

@@ -181,12 +181,12 @@ class JudgedAnswers:
 
     @classmethod
     def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool, seconds: float) -> "JudgedAnswers":
-        """Predictions beside the `Gold` of their texts; with `usual` by the usual confidence."""
+        """Predictions beside the gold of their texts; with `usual` by the usual confidence."""
         rule = said.rule
         return cls(
             text=said.answers.text,
             column=said.answers.kind,
-            right=~gold.labelled(said, Wanted(score=_LOG_ODDS)).errors,
+            right=~said.labelled(gold, Wanted(score=_LOG_ODDS)).errors,
             confidence=scores.usual(said) if usual else said.sure,
             score=said.scores(_LOG_ODDS if rule is None else rule.score),
             reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
@@ -324,7 +324,7 @@ def entity_score(said: Any) -> Floats:
 
 def entity_counts(gold: Any, columns: int) -> Integers:
     """(texts, types): the gold entities of each text."""
-    return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold.spans])
+    return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold])
 
 
 def entity_estimates(said: JudgedAnswers) -> Estimates:
@@ -347,7 +347,7 @@ ENTITY_METRICS = ("answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1"
 
 SEVERAL: dict[Kind, AnswerScores] = {
     "labels": AnswerScores(
-        LABEL_METRICS, LABEL_METRICS, True, lambda said: said.sure, lambda gold, _: gold.matrix.astype(np.int64),
+        LABEL_METRICS, LABEL_METRICS, True, lambda said: said.sure, lambda gold, _: gold.astype(np.int64),
         label_estimates, lambda target: {"target_precision": 1.0 - target},
     ),
     "entities": AnswerScores(
