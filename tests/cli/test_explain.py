@@ -1,30 +1,21 @@
 """uatlite explain, from the arguments to the files and the exit code."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from uatlite import load
-from uatlite.values import Kind
-
-Run = Callable[..., Any]
-ModelOf = Callable[[Kind], Path]
 
 
-def test_a_text_in_the_terminal(run: Run, model_dir: Path) -> None:
+def test_a_text_in_the_terminal(run, model_dir):
     done = run("explain", model_dir, "w1 w2 w30", "--method", "analytic")
-    found = load(model_dir, method="analytic").explain("w1 w2 w30")
-    assert done.shown.startswith(str(found.summary))
-    for name in ("w1", "w2", "w30", "[CLS]", "embeddings", "layer 1", "layer 2", "head"):
-        assert name in done.out
+    assert done.shown.startswith(str(load(model_dir, method="analytic").explain("w1 w2 w30").summary))
+    assert all(name in done.out for name in ("w1", "w2", "w30", "[CLS]", "embeddings", "layer 1", "layer 2", "head"))
     assert "\x1b" not in done.out  # no terminal, no colours
 
 
-def test_a_pair_as_json_with_a_sampled_estimator(run: Run, model_dir: Path, tmp_path: Path) -> None:
+def test_a_pair_as_json_with_a_sampled_estimator(run, model_dir, tmp_path):
     out = tmp_path / "pair.json"
     how = ("--estimator", "isolated", "--samples", 5, "--method", "uat:samples=2")
     run("explain", model_dir, "w1 w2", "--pair", "w3", *how, "-o", out)
@@ -34,7 +25,7 @@ def test_a_pair_as_json_with_a_sampled_estimator(run: Run, model_dir: Path, tmp_
     assert len(found["attention"]["modulated"]) == 2
 
 
-def test_a_question_with_options(run: Run, model_of: ModelOf, tmp_path: Path) -> None:
+def test_a_question_with_options(run, model_of, tmp_path):
     out, options = tmp_path / "page.html", ("--option", "a3", "--option", "a4 a5")
     run("explain", model_of("choice"), "a1 a2", *options, "-o", out, "--head", 2)
     page = out.read_text()
@@ -56,9 +47,7 @@ def test_a_question_with_options(run: Run, model_of: ModelOf, tmp_path: Path) ->
         (("w1", "-o", "out.json", "--layer", "9"), "layer=9 is not one of this model's"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(
-    run: Run, model_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_done_is_said_in_a_sentence(run, model_dir, monkeypatch, tmp_path, arguments, said):
     monkeypatch.chdir(tmp_path)
     error = run("explain", model_dir, *arguments, code=2).err
     assert said in error
@@ -66,8 +55,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_one_entity_is_explained(run: Run, model_of: ModelOf, names: Path, tmp_path: Path) -> None:
-    product: Any = load(model_of("entities"), method="analytic")
+def test_one_entity_is_explained(run, model_of, names, tmp_path):
+    product = load(model_of("entities"), method="analytic")
     texts = [json.loads(line)["text"] for line in names.read_text().splitlines()]
     text = next(said.text for said in product.predict(texts) if len(said.entities) > 1)
     explain = ("explain", model_of("entities"), text, "--method", "analytic")
@@ -85,8 +74,8 @@ def test_one_entity_is_explained(run: Run, model_of: ModelOf, names: Path, tmp_p
         assert message in run(*explain, *arguments, code=2).said
 
 
-def test_one_label_is_explained(run: Run, model_of: ModelOf) -> None:
-    product: Any = load(model_of("labels"), method="analytic")
+def test_one_label_is_explained(run, model_of):
+    product = load(model_of("labels"), method="analytic")
     least = int(np.abs(product.predict("a1 a2 a3").probabilities[0] - 0.5).argmin())
     for label in (None, "joy"):
         which = () if label is None else ("--label", label)

@@ -22,7 +22,7 @@ from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
-from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells
+from uatlite.lab.report.maps import AttentionMaps, bars_figure, cells_figure
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
@@ -202,10 +202,10 @@ def figures_of(table: Reproduction, runs: Runs) -> list[RenderedFigure]:
         rows = tuple(row for row in rows if row.derive is None)
         columns = tuple(column for column in columns if column.key in declaration.figure_of) or columns
         values = _values(grid, rows, columns, ("mean", "low", "high", "paper")).swapaxes(0, 1)
-        return [Bars(_headings(rows), _headings(columns), values).figure(name, title)]
+        return [bars_figure(name, title, _headings(rows), _headings(columns), values)]
     if declaration.figure == "heatmap":
         values = _values(grid, rows, columns, ("mean",))[..., 0]
-        return [ShadedCells(_headings(rows), _headings(columns), values).figure(name, title)]
+        return [cells_figure(name, title, _headings(rows), _headings(columns), values)]
     spec = next(declaration.specs())
     arrays = attention_maps(spec, source_of(runs).fine_tunings(spec)[0], runs)
     plain, modulated, change = (weights_of(arrays) for weights_of in ATTENTION.values())

@@ -1,7 +1,8 @@
 """Bars and maps: what each layer adds to a variance, attention between tokens, and the cells of a table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,79 +176,61 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-@dataclass(frozen=True, eq=False)
-class Bars:
-    """One panel for each column: a bar with its interval for each row, and the paper's number where it has one."""
+def bars_figure(name: str, title: str, rows: Sequence[str], columns: Sequence[str], values: Floats) -> RenderedFigure:
+    """A panel for each column: a bar with its interval for each row, and the paper's number where it has one.
 
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: Floats
-    """(columns, rows, 4): mean, low, high, paper; NaN where there is none"""
-
-    def figure(self, name: str, title: str) -> RenderedFigure:
-        """The bars and their numbers."""
-        names = {"row": self.rows}
-        records: list[Record] = []
-        for column, values in zip(self.columns, self.values, strict=True):
-            numbers = dict(zip(("mean", "low", "high", "paper"), values.T, strict=True))
-            records += records_of(names | numbers, column=column)
-        alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
-        return render(name, title, alt, records, self.draw)
-
-    def draw(self) -> "Figure":
-        """Bars from 0 with intervals; a diamond where the paper has a number."""
-        lines, across = -(-len(self.columns) // _PANELS), min(_PANELS, len(self.columns))
-        size = (3.2 * across, lines * (0.9 + 0.3 * len(self.rows)))
-        figure, axes = figure_of(*size, nrows=lines, ncols=across, sharey=True)
-        heights = np.arange(len(self.rows))[::-1]
-        colours = [SERIES[i % len(SERIES)] for i in range(len(self.rows))]
-        panels = list(np.atleast_1d(axes).flat)
-        for panel, heading, values in zip(panels, self.columns, self.values, strict=False):
-            mean, low, high, paper = values.T
-            panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
-            shown = np.isfinite(low)
-            panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
-            panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
-            panel.set_title(heading)
-            panel.grid(axis="y", visible=False)
-            panel.set_yticks(heights, self.rows)
-        for spare in panels[len(self.columns) :]:
-            spare.set_visible(False)
-        return figure
+    `values` are (columns, rows, 4): mean, low, high, paper; NaN where there is none.
+    """
+    records: list[Record] = []
+    for column, of_rows in zip(columns, values, strict=True):
+        numbers = dict(zip(("mean", "low", "high", "paper"), of_rows.T, strict=True))
+        records += records_of({"row": rows} | numbers, column=column)
+    alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
+    return render(name, title, alt, records, partial(_draw_bars, rows, columns, values))
 
 
-@dataclass(frozen=True, eq=False)
-class ShadedCells:
-    """A grid of numbers, shaded within each row from its smallest to its largest."""
+def _draw_bars(rows: Sequence[str], columns: Sequence[str], values: Floats) -> "Figure":
+    """Bars from 0 with intervals; a diamond where the paper has a number."""
+    lines, across = -(-len(columns) // _PANELS), min(_PANELS, len(columns))
+    figure, axes = figure_of(3.2 * across, lines * (0.9 + 0.3 * len(rows)), nrows=lines, ncols=across, sharey=True)
+    heights = np.arange(len(rows))[::-1]
+    colours = [SERIES[i % len(SERIES)] for i in range(len(rows))]
+    panels = list(np.atleast_1d(axes).flat)
+    for panel, heading, of_rows in zip(panels, columns, values, strict=False):
+        mean, low, high, paper = of_rows.T
+        panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
+        shown = np.isfinite(low)
+        panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
+        panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
+        panel.set_title(heading)
+        panel.grid(axis="y", visible=False)
+        panel.set_yticks(heights, rows)
+    for spare in panels[len(columns) :]:
+        spare.set_visible(False)
+    return figure
 
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: Floats
-    """(rows, columns)"""
 
-    def figure(self, name: str, title: str) -> RenderedFigure:
-        """The cells and their numbers."""
-        rows = zip(self.rows, self.values, strict=True)
-        records = [
-            record for row, values in rows for record in records_of({"column": self.columns, "value": values}, row=row)
-        ]
-        return render(name, title, "Numbers shaded within each row.", records, self.draw)
+def cells_figure(name: str, title: str, rows: Sequence[str], columns: Sequence[str], values: Floats) -> RenderedFigure:
+    """A grid of numbers (rows, columns), shaded within each row from its smallest to its largest."""
+    of_rows = zip(rows, values, strict=True)
+    records = [
+        record for row, of_row in of_rows for record in records_of({"column": columns, "value": of_row}, row=row)
+    ]
+    alt = "Numbers shaded within each row."
+    return render(name, title, alt, records, partial(_draw_cells, rows, columns, values))
 
-    @property
-    def shades(self) -> Floats:
-        """(rows, columns): 0 for the smallest of a row, 1 for the largest"""
-        low, high = (end.reduce(self.values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
-        return np.asarray((self.values - low) / np.where(high > low, high - low, 1.0))
 
-    def draw(self) -> "Figure":
-        """Each number in its cell, darker the higher it is within its row."""
-        figure, axes = figure_of(1.6 + 1.2 * len(self.columns), 0.7 + 0.34 * len(self.rows))
-        # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
-        axes.pcolormesh(self.shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
-        for (i, j), value in np.ndenumerate(self.values):
-            axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
-        axes.set_xticks(np.arange(len(self.columns)) + 0.5, self.columns)
-        axes.set_yticks(np.arange(len(self.rows)) + 0.5, self.rows)
-        axes.invert_yaxis()
-        axes.grid(visible=False)
-        return figure
+def _draw_cells(rows: Sequence[str], columns: Sequence[str], values: Floats) -> "Figure":
+    """Each number in its cell, darker the higher it is within its row."""
+    figure, axes = figure_of(1.6 + 1.2 * len(columns), 0.7 + 0.34 * len(rows))
+    low, high = (end.reduce(values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
+    shades = (values - low) / np.where(high > low, high - low, 1.0)  # 0 for the smallest of a row, 1 for the largest
+    # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
+    axes.pcolormesh(shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
+    for (i, j), value in np.ndenumerate(values):
+        axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, columns)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    return figure
