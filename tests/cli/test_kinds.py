@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -240,6 +241,11 @@ def test_picked_rows_are_labelled_and_rechecked(of: Made, suffix: str, run: Any,
     done = run("recheck", of.directory, tmp_path / f"labelled.{suffix}", *target)
     assert done.err.startswith("1 rows left out; the first: line ")
     assert "The promise holds." in done.err
+    if of.kind != "choice":  # which has no target risk to renew
+        shutil.copytree(of.directory, tmp_path / "renewed")
+        scored = ("--update", "--scored", tmp_path / "scored.jsonl")
+        renewed = run("recheck", tmp_path / "renewed", tmp_path / f"labelled.{suffix}", *scored)
+        assert "Version 2 is in use" in renewed.err
 
 
 def test_the_menu_is_printed_and_nothing_is_written(of: Made, run: Any, tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ class ClassPredictions(Predictions, Predictive):
 
     text_scores = scores
 
+    @staticmethod
+    def text_score(score: str) -> str:
+        return score
+
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         answered = self._reported & inside if self.rules else None
         usual = Usual.of(self.confidence, self.predicted, answered, self.classes)

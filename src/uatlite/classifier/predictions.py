@@ -164,9 +164,15 @@ class Predictions(ABC):
         """(texts,): the score of each text that a shift is told by, a column of its row."""
         return np.asarray(getattr(self, name))
 
+    @staticmethod
+    def text_score(score: str) -> str:
+        """The name of that score, where `score` is that of the rule."""
+        return TOP_LOG_ODDS
+
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         """What new texts are compared with; `score` is that of the rule, and `inside` (texts,) are in scope."""
-        return summarise(self.text_scores(TOP_LOG_ODDS), score=TOP_LOG_ODDS, false_alarm=false_alarm)
+        score = self.text_score(score)
+        return summarise(self.text_scores(score), score=score, false_alarm=false_alarm)
 
     @abstractmethod
     def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:

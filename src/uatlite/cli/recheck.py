@@ -93,7 +93,7 @@ def recheck(
     console.print(*said, sep="\n")
     if not update:
         return
-    current = None if scored is None else current_scores(scored, first.score)
+    current = None if scored is None else current_scores(scored, now.predictions.text_score(first.score))
     classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
     made = write_version(classifier, directory, said[1])
     console.print(*classifier.calibration_.describe(), made.describe(), sep="\n")
