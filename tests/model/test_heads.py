@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
@@ -54,14 +54,14 @@ def layer(**changes: float) -> VariationalLinear:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_kl_is_that_of_the_distributions(bias: bool) -> None:
+def test_kl_is_that_of_the_distributions(bias):
     made = layer(bias=bias)
     pairs = [(made.weight, made.weight_log_scale)] + ([(made.bias, made.bias_log_scale)] if bias else [])
     expected = sum(kl_divergence(Normal(mean, scale.exp()), Normal(0.0, 0.7)).sum() for mean, scale in pairs)
     torch.testing.assert_close(made.kl(), expected)
 
 
-def test_training_draws_logits_with_the_moments_of_drawn_weights() -> None:
+def test_training_draws_logits_with_the_moments_of_drawn_weights():
     """And outside training it is the linear layer of the means; scales begin where they are told."""
     made, x = layer().train(), torch.randn(4, 6)
     drawn = made(x.repeat(40_000, 1)).view(40_000, 4, 3)
@@ -76,7 +76,7 @@ def test_training_draws_logits_with_the_moments_of_drawn_weights() -> None:
     assert [scale.unique().tolist() for scale in scales] == [[pytest.approx(0.2)]] * 2
 
 
-def test_a_draw_is_a_function_of_seed_and_number_alone() -> None:
+def test_a_draw_is_a_function_of_seed_and_number_alone():
     made, x = layer(), torch.randn(5, 6)
     whole = made.sample(x, 4, seed=2)
     torch.testing.assert_close(made.sample(x[1:3], 2, seed=2), whole[:2, 1:3])
@@ -84,7 +84,7 @@ def test_a_draw_is_a_function_of_seed_and_number_alone() -> None:
     assert not torch.allclose(made.sample(x, 4, seed=3), whole)
 
 
-def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model() -> None:
+def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model():
     """y = wᵀx + noise has a Gaussian posterior; with orthogonal columns it is a product, and so q can be exact."""
     rows, noise, prior = 40, 0.5, 0.7
     x = torch.linalg.qr(torch.randn(rows, 4))[0] * torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -115,18 +115,18 @@ def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model() -> None:
         (GaussianProcessHead, {"prior_variance": -1.0}),
     ],
 )
-def test_settings_without_meaning_are_refused(kind: type[nn.Module], changes: dict[str, float]) -> None:
+def test_settings_without_meaning_are_refused(kind, changes):
     with pytest.raises(ConfigurationError, match=next(iter(changes))):
         kind(16, 3, **changes)
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (5, 20), (20, 5)])
-def test_spectral_norm_is_the_largest_singular_value(shape: tuple[int, int]) -> None:
+def test_spectral_norm_is_the_largest_singular_value(shape):
     weight = torch.randn(shape)
     torch.testing.assert_close(spectral_norm(weight), torch.linalg.svdvals(weight)[0])
 
 
-def test_only_a_map_that_stretches_too_far_is_scaled() -> None:
+def test_only_a_map_that_stretches_too_far_is_scaled():
     wide, narrow = torch.randn(8, 8), 0.01 * torch.randn(8, 8)
     before = wide.clone(), narrow.clone()
     bound_spectral_norm([wide, narrow], 0.95)
@@ -142,7 +142,7 @@ def head(classes: int = 2, features: int = 24, **changes: float) -> GaussianProc
     return made.eval()
 
 
-def test_features_make_a_gaussian_kernel() -> None:
+def test_features_make_a_gaussian_kernel():
     made = GaussianProcessHead(16, 2, features=4_000, length_scale=0.8)
     made.draw(seed=0)
     x = functional.layer_norm(torch.randn(6, 16), (16,))
@@ -152,14 +152,14 @@ def test_features_make_a_gaussian_kernel() -> None:
     torch.testing.assert_close(features @ features.T, kernel, atol=5 / math.sqrt(4_000), rtol=0)
 
 
-def test_the_same_seed_draws_the_same_features() -> None:
+def test_the_same_seed_draws_the_same_features():
     one, same, other = head(), head(), head()
     other.draw(seed=4)
     assert torch.equal(one.frequencies, same.frequencies)
     assert not torch.equal(one.frequencies, other.frequencies)
 
 
-def test_posterior_of_two_classes_is_the_laplace_of_logistic_regression() -> None:
+def test_posterior_of_two_classes_is_the_laplace_of_logistic_regression():
     made, x, labels = head(prior_variance=2.5), torch.randn(40, 16), torch.randint(0, 2, (40,)).double()
     features = made.features(x).double()
     # f_1 − f_0 = φᵀβ, and the coefficients are held as sqrt(2/D)·β
@@ -174,7 +174,7 @@ def test_posterior_of_two_classes_is_the_laplace_of_logistic_regression() -> Non
     torch.testing.assert_close(made.covariance.double(), hessian.inverse(), atol=1e-6, rtol=1e-4)
 
 
-def test_more_classes_weigh_a_row_by_how_unsure_its_best_class_is() -> None:
+def test_more_classes_weigh_a_row_by_how_unsure_its_best_class_is():
     made, x = head(classes=4), torch.randn(9, 16)
     expected = torch.zeros(24, 24, dtype=torch.float64)
     for row in x:
@@ -184,7 +184,7 @@ def test_more_classes_weigh_a_row_by_how_unsure_its_best_class_is() -> None:
     torch.testing.assert_close(made.information(x), expected.detach(), atol=1e-6, rtol=1e-5)
 
 
-def test_choices_share_one_function_and_its_curvature_is_exact() -> None:
+def test_choices_share_one_function_and_its_curvature_is_exact():
     made, x, labels = head(classes=1), torch.randn(5 * 3, 16), torch.tensor([0, 2, 1, 1, 0])
     features = made.features(x).double()
     beta = made.coefficients[0].double().detach() * math.sqrt(24 / 2)
@@ -196,7 +196,7 @@ def test_choices_share_one_function_and_its_curvature_is_exact() -> None:
     torch.testing.assert_close(made.information(x, choices=3), hessian, atol=1e-6, rtol=1e-5)
 
 
-def test_rows_of_unit_curvature_give_gaussian_process_regression() -> None:
+def test_rows_of_unit_curvature_give_gaussian_process_regression():
     made, seen, new = head(prior_variance=3.0), torch.randn(7, 16), torch.randn(4, 16)
     features = made.features(seen).double()
     made.condition(features.T @ features)  # noise variance 1
@@ -207,7 +207,7 @@ def test_rows_of_unit_curvature_give_gaussian_process_regression() -> None:
     torch.testing.assert_close(made.variance(new).double(), posterior.diagonal(), atol=1e-5, rtol=1e-4)
 
 
-def test_variance_grows_with_distance_from_the_training_data(turned: Rows) -> None:
+def test_variance_grows_with_distance_from_the_training_data(turned):
     made = head(features=512, length_scale=0.7, prior_variance=2.0)
     made.coefficients.data.zero_()  # p = ½ everywhere: nothing but the place of a row tells
     made.condition(made.information(turned(0.0, 400)))
@@ -219,7 +219,7 @@ def test_variance_grows_with_distance_from_the_training_data(turned: Rows) -> No
     assert opposite == pytest.approx(2.0, rel=0.15)  # the prior's, to the accuracy of 512 random features
 
 
-def test_its_logits_are_the_mean_field_of_what_it_was_conditioned_on_and_in_training_the_mean() -> None:
+def test_its_logits_are_the_mean_field_of_what_it_was_conditioned_on_and_in_training_the_mean():
     made, x = head(prior_variance=50.0), torch.randn(30, 16)
     assert torch.equal(made(x), made.mean(x))  # it saw no rows
     made.condition(made.information(x))
@@ -229,7 +229,7 @@ def test_its_logits_are_the_mean_field_of_what_it_was_conditioned_on_and_in_trai
 
 
 @pytest.mark.parametrize("variance", [0.0, 0.3, 2.0, 10.0])
-def test_mean_field_is_the_average_of_the_softmax(variance: float) -> None:
+def test_mean_field_is_the_average_of_the_softmax(variance):
     margins = torch.linspace(-5, 5, 11, dtype=torch.float64)
     mean = torch.stack([margins / 2, -margins / 2], dim=1)
     approximate = mean_field_logits(mean, torch.tensor(variance)).softmax(dim=1)[:, 0]
@@ -237,7 +237,7 @@ def test_mean_field_is_the_average_of_the_softmax(variance: float) -> None:
     torch.testing.assert_close(approximate, drawn.sigmoid().mean(dim=0), atol=0.02, rtol=0)
 
 
-def test_the_moments_are_those_of_the_collected_weights() -> None:
+def test_the_moments_are_those_of_the_collected_weights():
     weights = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)) + 100
     moments = empty_moments(5, rank=3)
     averages = []
@@ -252,7 +252,7 @@ def test_the_moments_are_those_of_the_collected_weights() -> None:
     torch.testing.assert_close(found[found[:, 0].argsort()], last[last[:, 0].argsort()], atol=1e-5, rtol=1e-4)
 
 
-def test_draws_depend_on_seed_and_number_alone_and_scale_with_the_scale() -> None:
+def test_draws_depend_on_seed_and_number_alone_and_scale_with_the_scale():
     mean = torch.zeros(4)
     spread = {"variance": torch.ones(4), "deviations": torch.randn(3, 4, generator=torch.Generator().manual_seed(1))}
     one = draw_weights(mean, spread, seed=3, number=1)
@@ -264,7 +264,7 @@ def test_draws_depend_on_seed_and_number_alone_and_scale_with_the_scale() -> Non
     assert torch.equal(draw_weights(mean + 2, spread, seed=3, number=1, scale=0.0), mean + 2)
 
 
-def test_draws_have_the_covariance_of_the_formula() -> None:
+def test_draws_have_the_covariance_of_the_formula():
     deviations = torch.randn(4, 3, generator=torch.Generator().manual_seed(2))
     spread = {"variance": torch.tensor([1.0, 4.0, 0.25]), "deviations": deviations}
     drawn = torch.stack([draw_weights(torch.zeros(3), spread, seed=0, number=number) for number in range(5000)])

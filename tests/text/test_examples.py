@@ -150,13 +150,13 @@ def test_what_is_said_of_a_row_without_text_or_gold(values, layout, labels, reas
     assert str(error.value).startswith(reason)
 
 
-def test_words_know_their_characters() -> None:
+def test_words_know_their_characters():
     words = Words(("Ada", "Lovelace", ",", "London"))
     assert words.text == "Ada Lovelace , London"
     assert [words.text[start:end] for start, end in words.spans] == list(words.tokens)
 
 
-def test_tags_become_spans_in_the_joined_words() -> None:
+def test_tags_become_spans_in_the_joined_words():
     row = {
         "tokens": ["Ada", "Lovelace", "met", "Bob", "Eve", "."],
         "tags": ["B-PER", "I-PER", "O", "B-PER", "B-per", "O"],
@@ -168,7 +168,7 @@ def test_tags_become_spans_in_the_joined_words() -> None:
     assert example_of(row, TAGS, None).entities is None
 
 
-def test_a_text_with_entities_keeps_its_characters() -> None:
+def test_a_text_with_entities_keeps_its_characters():
     row = {
         "text": "  Ada of London ",
         "entities": [{"start": 9, "end": 15, "label": "loc"}, {"start": 2, "end": 5, "label": "PER"}],
@@ -181,7 +181,7 @@ def test_a_text_with_entities_keeps_its_characters() -> None:
     assert example_of({"text": "nobody", "entities": []}, ENTITIES, TYPES).entities == ()
 
 
-def test_tags_and_spans_are_one_another() -> None:
+def test_tags_and_spans_are_one_another():
     generator = random.Random(0)
     for _ in range(200):
         words = Words(tuple("x" * generator.randint(1, 4) for _ in range(generator.randint(1, 12))))
@@ -194,7 +194,7 @@ def test_tags_and_spans_are_one_another() -> None:
     assert types_of(["O", "I-PER", "B-LOC", "B-PER"]) == ("PER", "LOC")
 
 
-def test_an_at_sign_and_its_name_are_one_entity_where_the_corpus_cuts_them() -> None:
+def test_an_at_sign_and_its_name_are_one_entity_where_the_corpus_cuts_them():
     words, tags = Words(("@", "ada", "@", "bob", "Eve")), ["B-PER", "B-PER", "O", "B-PER", "B-PER"]
     assert [words.text[s:e] for s, e, _ in spans_of_tags(words, tags, handles=True)] == ["@ ada", "bob", "Eve"]
     assert len(spans_of_tags(words, tags)) == 4
@@ -202,7 +202,7 @@ def test_an_at_sign_and_its_name_are_one_entity_where_the_corpus_cuts_them() -> 
     assert [words.text[s:e] for s, e, _ in other] == ["@", "ada"]
 
 
-def test_a_word_belongs_to_the_first_entity_that_it_overlaps() -> None:
+def test_a_word_belongs_to_the_first_entity_that_it_overlaps():
     spans = [Span(3, 7, "LOC"), Span(7, 9, "PER"), Span(10, 12, "PER")]
     assert tags_of_spans([(0, 2), (2, 5), (5, 8), (8, 9), (9, 10), (10, 12)], spans) == [
         "O", "B-LOC", "I-LOC", "B-PER", "O", "B-PER",

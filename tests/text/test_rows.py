@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.text import rows as reading
+from uatlite.text.files import row_files
 from uatlite.text.rows import Reject, Row, read_rows
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -259,3 +261,57 @@ def test_conll_of_one_column_has_words_alone_and_broken_texts_are_rejected(tmp_p
         (10, "more than 4 lines without a blank one"),
         (20, {"tokens": ["end"]}),
     ]
+
+
+# ── files by their address: the same rows, rejects and formats as files by their path ──
+
+FILES = {
+    "a.csv": b'text,stars\n"one, two",1\nthree,2\nonly\n',
+    "b.jsonl": b'{"text": "four", "stars": 3}\n{broken\n',
+    "c.jsonl.gz": gzip.compress(b'{"text": "five", "stars": null}\n'),
+    ".hidden.csv": b"text\nno\n",
+    "notes.txt": b"no",
+}
+
+
+@pytest.fixture
+def memory():
+    """fsspec's file system in memory: nothing of it is a path on this machine."""
+    system = pytest.importorskip("fsspec").filesystem("memory")
+    yield system
+    system.rm("/rows", recursive=True)
+
+
+def test_a_directory_elsewhere_reads_as_one_here(memory, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    pq.write_table(pa.table({"text": ["six", "seven"], "stars": [4, 5]}), tmp_path / "d.parquet")
+    for path in tmp_path.iterdir():
+        memory.pipe(f"/rows/{path.name}", path.read_bytes())
+    here = list(read_rows(tmp_path))
+    assert len(here) == 8
+    assert list(read_rows("memory://rows")) == here
+    assert list(read_rows(tmp_path.as_uri())) == here
+    assert [(Path(file).name, format) for file, format in row_files("memory://rows")] == [
+        ("a.csv", "csv"),
+        ("b.jsonl", "jsonl"),
+        ("c.jsonl.gz", "jsonl"),
+        ("d.parquet", "parquet"),
+    ]
+    for name in ("a.csv", "c.jsonl.gz", "d.parquet"):
+        assert list(read_rows(f"memory://rows/{name}")) == list(read_rows(tmp_path / name))
+    memory.pipe("/rows/unnamed", FILES["a.csv"])
+    assert [row.line for row in read_rows("memory://rows/unnamed", format="csv")] == [2, 3, 4]
+
+
+def test_what_cannot_be_read_elsewhere(memory):
+    memory.pipe("/rows/notes.txt", b"no")
+    for source, said in [
+        ("memory://rows", "has no file to read: expected"),
+        ("memory://rows/notes.txt", "notes.txt: unknown kind of file"),
+        ("memory://rows/absent.csv", "memory://rows/absent.csv does not exist"),
+        ("nowhere://rows.csv", "nowhere://rows.csv cannot be read: Protocol not known"),
+    ]:
+        with pytest.raises(DataError, match=said):
+            read_rows(source)

@@ -142,14 +142,14 @@ def pieces(tmp_path: Path) -> Pieces:
     return found
 
 
-def test_a_record_says_which_fields_differ(pieces: Pieces) -> None:
+def test_a_record_says_which_fields_differ(pieces):
     assert pieces.differences({"model": "a", "shape": (1, 2)}) == []
     assert pieces.differences({"shape": [1, 2]}) == []  # a field that is not asked for is of no concern
     assert pieces.differences({"model": "b", "shape": [1, 2], "seed": None}) == ["model", "seed"]
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[1]"])
-def test_a_record_that_is_missing_or_broken_agrees_with_nothing(pieces: Pieces, content: str | None) -> None:
+def test_a_record_that_is_missing_or_broken_agrees_with_nothing(pieces, content):
     path = pieces.path(pieces.record)
     path.unlink() if content is None else path.write_text(content)
     assert read_record(path) is None
@@ -157,7 +157,7 @@ def test_a_record_that_is_missing_or_broken_agrees_with_nothing(pieces: Pieces, 
     assert pieces.begun == (content is not None)
 
 
-def test_a_piece_is_whole_or_not_there(pieces: Pieces) -> None:
+def test_a_piece_is_whole_or_not_there(pieces):
     def interrupt() -> None:
         with pieces.write("one") as file:
             file.write(b"half")
@@ -175,7 +175,7 @@ def test_a_piece_is_whole_or_not_there(pieces: Pieces) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK broken", None])
-def test_a_broken_or_missing_piece_reads_as_none(pieces: Pieces, damage: bytes | None) -> None:
+def test_a_broken_or_missing_piece_reads_as_none(pieces, damage):
     with pieces.write("arrays.npz") as file:
         np.savez(file, a=np.arange(3))
     assert pieces.read("arrays.npz", lambda path: dict(np.load(path))) is not None
@@ -184,12 +184,12 @@ def test_a_broken_or_missing_piece_reads_as_none(pieces: Pieces, damage: bytes |
     assert pieces.read("arrays.npz", lambda path: dict(np.load(path))) is None
 
 
-def test_other_errors_of_a_reader_are_raised(pieces: Pieces) -> None:
+def test_other_errors_of_a_reader_are_raised(pieces):
     with pytest.raises(ZeroDivisionError):
         pieces.read("one", lambda path: 1 / 0)
 
 
-def test_finished_work_says_so_and_removed_work_leaves_nothing(pieces: Pieces) -> None:
+def test_finished_work_says_so_and_removed_work_leaves_nothing(pieces):
     assert (pieces.begun, pieces.finished) == (True, False)
     pieces.finish({"pieces": 0})
     assert pieces.finished
@@ -199,7 +199,7 @@ def test_finished_work_says_so_and_removed_work_leaves_nothing(pieces: Pieces) -
     pieces.remove()  # again is no error
 
 
-def test_a_directory_that_cannot_be_created_is_one_sentence(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_one_sentence(tmp_path):
     write_record(tmp_path / "file", {})
     with pytest.raises(DataError, match="cannot be created"):
         Pieces(tmp_path / "file" / "work").begin({})

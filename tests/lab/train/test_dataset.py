@@ -31,7 +31,7 @@ def reviews(tmp_path: Path) -> Path:
     return write(tmp_path / "reviews.csv", [rows[0], ["", "good"], ["no verdict", ""], *rows[1:]])
 
 
-def test_a_fifth_is_held_out_and_written_with_the_columns_of_the_file(reviews: Path, tmp_path: Path) -> None:
+def test_a_fifth_is_held_out_and_written_with_the_columns_of_the_file(reviews, tmp_path):
     data = file_data(reviews, LAYOUT)
     assert data.train.labels == ("bad", "good")  # names in alphabetical order
     assert (len(data.train), data.train.source) == (40, "reviews.csv, 80 % of 50 rows")
@@ -44,7 +44,7 @@ def test_a_fifth_is_held_out_and_written_with_the_columns_of_the_file(reviews: P
     assert f"uatlite calibrate {tmp_path} {tmp_path / HELD_OUT} --text body --label verdict -o DIR" in notes[0]
 
 
-def test_rows_that_cannot_be_used_are_listed_with_line_and_reason(reviews: Path, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_used_are_listed_with_line_and_reason(reviews, tmp_path):
     notes = file_data(reviews, LAYOUT).write(tmp_path)
     rejects = [json.loads(line) for line in (tmp_path / REJECTS).read_text().splitlines()]
     assert [(row["line"], row["reason"]) for row in rejects] == [(3, "no text in column 'body'"), (4, "no label")]
@@ -53,7 +53,7 @@ def test_rows_that_cannot_be_used_are_listed_with_line_and_reason(reviews: Path,
         file_data(reviews, LAYOUT, strict=True)
 
 
-def test_label_order_names_the_classes_and_numbers_are_positions(tmp_path: Path) -> None:
+def test_label_order_names_the_classes_and_numbers_are_positions(tmp_path):
     path = write(tmp_path / "codes.csv", [[f"film {place}", place % 2] for place in range(20)])
     assert file_data(path, LAYOUT).train.labels == ("0", "1")
     named = file_data(path, LAYOUT, label_order=("negative", "positive"), held_out=0)
@@ -62,7 +62,7 @@ def test_label_order_names_the_classes_and_numbers_are_positions(tmp_path: Path)
     assert named.train.gold == [0, 1] * 10
 
 
-def test_early_stopping_watches_the_held_out_rows_or_a_file_of_its_own(reviews: Path, tmp_path: Path) -> None:
+def test_early_stopping_watches_the_held_out_rows_or_a_file_of_its_own(reviews, tmp_path):
     data = file_data(reviews, LAYOUT, early_stopping=True)
     assert data.validation is data.held_out
     other = write(tmp_path / "other.csv", [["never seen", "good"]])
@@ -71,7 +71,7 @@ def test_early_stopping_watches_the_held_out_rows_or_a_file_of_its_own(reviews: 
     assert (watched.texts, watched.gold) == (["never seen"], [1])
 
 
-def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews: Path) -> None:
+def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews):
     whole, part = file_data(reviews, LAYOUT), file_data(reviews, LAYOUT, limit=12)
     assert len(part.train) == 12
     assert set(part.train.texts) <= set(whole.train.texts)
@@ -89,12 +89,12 @@ def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews: Path) -> Non
     ],
     ids=["empty", "one class", "no label", "no text", "a class without rows"],
 )
-def test_a_file_that_no_classifier_can_be_trained_on(tmp_path: Path, rows: list[list[str]], message: str) -> None:
+def test_a_file_that_no_classifier_can_be_trained_on(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         file_data(write(tmp_path / "reviews.csv", rows), LAYOUT)
 
 
-def test_wrong_columns_files_and_shares_are_named(reviews: Path, tmp_path: Path) -> None:
+def test_wrong_columns_files_and_shares_are_named(reviews, tmp_path):
     with pytest.raises(DataError, match=r"no column 'text'; the columns are: body, verdict"):
         file_data(reviews, Layout(label="verdict"))
     with pytest.raises(DataError, match=r"no column 'verdit'; .*Did you mean 'verdict'\?"):
@@ -108,7 +108,7 @@ def test_wrong_columns_files_and_shares_are_named(reviews: Path, tmp_path: Path)
             training_data(task, data, LAYOUT)
 
 
-def test_options_of_a_file_with_a_task_are_an_error(tmp_path: Path) -> None:
+def test_options_of_a_file_with_a_task_are_an_error(tmp_path):
     for layout, options in (
         (LAYOUT, {}),
         (Layout(), {"validation": tmp_path}),
@@ -140,7 +140,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_rows_with_several_answers_are_held_out_in_the_form_of_the_file(name: str, tmp_path: Path) -> None:
+def test_rows_with_several_answers_are_held_out_in_the_form_of_the_file(name, tmp_path):
     body, labels, columns = SEVERAL[name]
     (tmp_path / name).write_text(body)
     data = file_data(tmp_path / name, Layout())
@@ -160,7 +160,7 @@ def test_rows_with_several_answers_are_held_out_in_the_form_of_the_file(name: st
         file_data(tmp_path / name, Layout(), label_order=(*labels, "grief"))
 
 
-def test_a_file_in_which_nothing_is_ever_answered(tmp_path: Path) -> None:
+def test_a_file_in_which_nothing_is_ever_answered(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"tokens": ["a"], "tags": ["O"]}\n')
     with pytest.raises(DataError, match="Column 'tags' has no label; a classifier needs one or more"):

@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
 from uatlite.lab.train.dataset import NO_TAG, collate, kind_of, training_rows
-from uatlite.lab.train.fine_tune import Advance, fine_tune, start_at_base_rates, with_new_head
+from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
 from uatlite.lab.train.recipe import (
     CHANGES,
@@ -35,8 +35,6 @@ from uatlite.model.load import load_checkpoint
 from uatlite.text.schema import catalogue
 from uatlite.values import Choices, Dataset, Example, Span, Words
 
-Stop = Callable[[int], Advance]
-Same = Callable[[Path, Path], bool]
 LONG = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=10, group_by_length=True)
 
 
@@ -62,9 +60,7 @@ LEARNED: dict[str, tuple[type, tuple[str, ...], Callable[[torch.Tensor], torch.T
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
-    name: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_it_learns_and_the_directory_is_a_classifier_with_label_names(name, job, tmp_path, request):
     data, (made, columns, said) = request.getfixturevalue(name), LEARNED[name]
     record = fine_tune(replace(job, train=data, validation=data, recipe=LONG), tmp_path)
     checkpoint = load_checkpoint(tmp_path, kind=kind_of(data), device="cpu")
@@ -80,12 +76,12 @@ def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
     assert record.validation_nll == pytest.approx(float(outputs.loss), rel=1e-4)
 
 
-def test_another_seed_gives_other_weights(whole: Path, job: TrainingJob, tmp_path: Path, same_weights: Same) -> None:
+def test_another_seed_gives_other_weights(whole, job, tmp_path, same_weights):
     fine_tune(replace(job, seed=4), tmp_path)
     assert not same_weights(tmp_path, whole)
 
 
-def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path, job: TrainingJob) -> None:
+def test_the_directory_holds_no_pickle_and_a_record(whole, backbone, job):
     assert not [path for path in whole.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert not (whole / CHECKPOINTS).exists()
     record = json.loads((whole / RECORD).read_text())
@@ -96,7 +92,7 @@ def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path,
     assert finished(backbone, job.run()) is None
 
 
-def test_a_record_from_before_a_setting_existed_has_its_default(whole: Path, job: TrainingJob, tmp_path: Path) -> None:
+def test_a_record_from_before_a_setting_existed_has_its_default(whole, job, tmp_path):
     record = json.loads((whole / RECORD).read_text())
     del record["run"]["recipe"]["precision"]
     (tmp_path / RECORD).write_text(json.dumps(record))
@@ -130,9 +126,7 @@ print(record.validation_nll, *products)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
-    backbone: Path, tmp_path: Path, precision: str
-) -> None:
+def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(backbone, tmp_path, precision):
     # A process of its own: some processors report bf16 units that trap, and this keeps oneDNN from using them.
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     command = [sys.executable, "-c", BF16, str(backbone), str(tmp_path), precision]
@@ -143,16 +137,14 @@ def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
     assert {one.dtype for one in weights(tmp_path).values()} == {torch.float32}
 
 
-def test_another_run_is_not_resumed(job: TrainingJob, tmp_path: Path, stop_after: Stop) -> None:
+def test_another_run_is_not_resumed(job, tmp_path, stop_after):
     with pytest.raises(KeyboardInterrupt):
         fine_tune(job, tmp_path, advance=stop_after(1))
     with pytest.raises(ConfigurationError, match="holds a run with another seed; resume with the settings"):
         fine_tune(replace(job, seed=1), tmp_path, resume=True)
 
 
-def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
-    job: TrainingJob, validation: Dataset, tmp_path: Path, same_weights: Same
-) -> None:
+def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(job, validation, tmp_path, same_weights):
     # With every validation label turned round, whatever is learned makes the NLL worse: the first epoch is the best.
     wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
     recipe = replace(job.recipe, epochs=6, patience=2)
@@ -168,7 +160,7 @@ def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
         fine_tune(replace(job, recipe=recipe), tmp_path)
 
 
-def test_the_process_is_as_before_also_after_an_error(job: TrainingJob, tmp_path: Path, stop_after: Stop) -> None:
+def test_the_process_is_as_before_also_after_an_error(job, tmp_path, stop_after):
     def state() -> tuple[object, ...]:
         numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
         return random.getstate(), numpy, torch.get_rng_state().tolist(), logging.get_verbosity()
@@ -182,29 +174,27 @@ def test_the_process_is_as_before_also_after_an_error(job: TrainingJob, tmp_path
     assert logging.is_progress_bar_enabled()
 
 
-def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
-    job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(job, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match=r"^2 processes were started.*--num_processes 1 -m uatlite train"):
         fine_tune(job, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_out_of_scope_label_gets_no_column(job: TrainingJob, tmp_path: Path) -> None:
+def test_an_out_of_scope_label_gets_no_column(job, tmp_path):
     examples = tuple(Example(str(i), "a good b", i % 3) for i in range(6))
     dataset = Dataset("toy", "train", ("oos", "negative", "positive"), examples, "toy", out_of_scope=0)
     assert fine_tune(replace(job, train=dataset), tmp_path).rows == 4
     assert load_checkpoint(tmp_path, device="cpu").id2label == {0: "negative", 1: "positive"}
 
 
-def test_multiple_choice_gets_a_model_for_it(job: TrainingJob, tmp_path: Path) -> None:
+def test_multiple_choice_gets_a_model_for_it(job, tmp_path):
     examples = tuple(Example(str(i), Choices("a b", ("good", "bad c", "d")), i % 3) for i in range(6))
     fine_tune(replace(job, train=Dataset("toy", "train", ("A", "B", "C"), examples, "toy")), tmp_path)
     assert type(load_checkpoint(tmp_path, device="cpu").model).__name__ == "BertForMultipleChoice"
 
 
-def test_rows_without_gold_are_named(job: TrainingJob, tagged: Dataset, labelled: Dataset, tmp_path: Path) -> None:
+def test_rows_without_gold_are_named(job, tagged, labelled, tmp_path):
     for rows in (job.train, tagged, labelled):
         bare = replace(rows.examples[3], id="3", label=None, entities=None, labels=None)
         missing = replace(rows, examples=(*rows.examples[:3], bare))
@@ -212,7 +202,7 @@ def test_rows_without_gold_are_named(job: TrainingJob, tagged: Dataset, labelled
             fine_tune(replace(job, train=missing), tmp_path)
 
 
-def test_backbones_that_are_none_are_named(job: TrainingJob, tmp_path: Path) -> None:
+def test_backbones_that_are_none_are_named(job, tmp_path):
     empty = replace(job, backbone=tmp_path / "empty")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json, so it is not a saved model"):
@@ -226,10 +216,10 @@ def test_backbones_that_are_none_are_named(job: TrainingJob, tmp_path: Path) -> 
 # ── entities, and several labels a text ──
 
 
-def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Path, tiny: object) -> None:
+def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path, tiny):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "love", "##lace", "@", "in", "."]
     tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
-    model = tiny("bert")  # type: ignore[operator]
+    model = tiny("bert")
     examples = (
         Example("0", Words(("@ada", "lovelace", "in", "ada", "love.")), entities=(Span(0, 13, "P"), Span(17, 20, "L"))),
         Example("1", "in lovelace", entities=(Span(7, 11, "P"),)),  # an entity that begins inside a word
@@ -250,9 +240,7 @@ def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["tagged", "labelled"])
-def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
-    kind: str, job: TrainingJob, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(kind, job, tmp_path, request):
     job = replace(job, train=request.getfixturevalue(kind), recipe=replace(job.recipe, epochs=1))
     fine_tune(job, tmp_path / "ensemble", parse_training("ensemble:members=2"))
     members = load_file(tmp_path / "ensemble" / "uatlite-method.safetensors")["members"]
@@ -264,14 +252,14 @@ def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
         assert not (tmp_path / name).exists()
 
 
-def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path, tmp_path: Path) -> None:
+def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone, tmp_path):
     model, tokenizer = with_new_head(backbone, ("a", "b"), kind="labels")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert with_new_head(tmp_path, ("a", "b"))[0].config.problem_type is None
 
 
-def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone: Path, labelled: Dataset) -> None:
+def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone, labelled):
     rows = replace(labelled, examples=labelled.examples[:11])  # 'bad' in 5 of them, 'good' in 5
     rows = replace(rows, examples=(*rows.examples, replace(rows.examples[0], labels=(1,))))
     model, _ = with_new_head(backbone, rows.labels, kind="labels")
@@ -287,13 +275,13 @@ def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone: Path, la
 # ── recipes ──
 
 
-def test_the_defaults_are_the_papers() -> None:
+def test_the_defaults_are_the_papers():
     assert RECIPES["paper"] == Recipe(
         learning_rate=2e-5, warmup_steps=500, batch_size=16, epochs=3, weight_decay=0.01, clip=1.0
     )
 
 
-def test_steps_count_the_last_short_batch() -> None:
+def test_steps_count_the_last_short_batch():
     assert Recipe(batch_size=16, epochs=3).steps(33) == 9
     assert DEMO.steps(DEMO.batch_size) == DEMO.epochs
 
@@ -302,14 +290,14 @@ LEAST = {"learning_rate": 0, "warmup_steps": -1, "batch_size": 0, "epochs": 0, "
 
 
 @pytest.mark.parametrize(("name", "value"), [*LEAST.items(), ("patience", 0), ("max_length", 2)])
-def test_settings_outside_what_is_allowed_are_named(name: str, value: float) -> None:
+def test_settings_outside_what_is_allowed_are_named(name, value):
     with pytest.raises(ConfigurationError, match=rf"Recipe\({name}=.*is not allowed"):
-        Recipe(**{name: value})  # type: ignore[arg-type]
+        Recipe(**{name: value})
     with pytest.raises(ConfigurationError, match="precision='fp16' is not one of: fp32, bf16"):
         Recipe(precision="fp16")
 
 
-def test_a_task_changes_its_recipe_and_no_other() -> None:
+def test_a_task_changes_its_recipe_and_no_other():
     assert recipe_for("few-rows") == recipe_for("few-rows", "rotten-tomatoes") == RECIPES["few-rows"]
     assert recipe_for("few-rows", "sst2").epochs == 1 < RECIPES["few-rows"].epochs
     assert recipe_for("few-rows", "sst2").max_length == RECIPES["few-rows"].max_length
@@ -318,5 +306,5 @@ def test_a_task_changes_its_recipe_and_no_other() -> None:
         recipe_for("few")
 
 
-def test_the_changes_are_for_tasks_that_there_are() -> None:
+def test_the_changes_are_for_tasks_that_there_are():
     assert {task for changes in CHANGES.values() for task in changes} <= set(catalogue())

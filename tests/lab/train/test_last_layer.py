@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import PreTrainedModel
 
-from reference import Tiny
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.methods import (
@@ -28,7 +26,6 @@ from uatlite.methods.trained import logit_covariance
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
-from uatlite.values import Dataset
 
 Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
@@ -64,7 +61,7 @@ def fit(training: MethodTraining, model: PreTrainedModel, batch: Encoded, steps:
 
 
 @pytest.mark.parametrize(("family", "encoder"), [*((family, False) for family in FAMILIES), ("bert", True)])
-def test_sngp_replaces_the_head_and_bounds_the_layers(family: str, encoder: bool, tiny: Tiny, batch: Encoded) -> None:
+def test_sngp_replaces_the_head_and_bounds_the_layers(family, encoder, tiny, batch):
     """The layer before the last, which decoders do not have, and if asked for those of the encoder."""
     model = tiny(family)
     before = [float(spectral_norm(weight.detach())) for weight in bounded_weights(model, encoder=encoder)]
@@ -85,7 +82,7 @@ def test_sngp_replaces_the_head_and_bounds_the_layers(family: str, encoder: bool
         model(**batch)
 
 
-def test_the_covariance_is_of_all_batches_at_the_final_weights(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_the_covariance_is_of_all_batches_at_the_final_weights(tiny, texts):
     model, parts = tiny("bert"), [texts((9, 5)), texts((7, 6, 4), seed=1)]
     SMALL.prepare(model, 0)
     model.classifier.coefficients.data.normal_()
@@ -101,7 +98,7 @@ def test_the_covariance_is_of_all_batches_at_the_final_weights(tiny: Tiny, texts
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_vi_leaves_a_plain_model_of_the_means(family: str, tiny: Tiny, batch: Encoded) -> None:
+def test_vi_leaves_a_plain_model_of_the_means(family, tiny, batch):
     model = tiny(family)
     keys = set(model.state_dict())
     fit(VariationalTraining(initial_scale=0.02), model, batch)
@@ -115,7 +112,7 @@ def test_vi_leaves_a_plain_model_of_the_means(family: str, tiny: Tiny, batch: En
     assert bool(((many.mean(dim=0) - plain).abs() < 5 * error).all())
 
 
-def test_vi_trains_its_scales_and_pays_for_them(tiny: Tiny, batch: Encoded) -> None:
+def test_vi_trains_its_scales_and_pays_for_them(tiny, batch):
     model, training = tiny("bert"), VariationalTraining(scale_rate=0.1)
     training.prepare(model, 0)
     layer: VariationalLinear = model.classifier
@@ -130,7 +127,7 @@ def test_vi_trains_its_scales_and_pays_for_them(tiny: Tiny, batch: Encoded) -> N
 
 
 @BOTH
-def test_multiple_choice_gives_a_class_for_each_option(training: MethodTraining, tiny: Tiny, choices: Encoded) -> None:
+def test_multiple_choice_gives_a_class_for_each_option(training, tiny, choices):
     model, batch = tiny("roberta", choices=True), choices | {"labels": torch.tensor([3, 0])}
     fit(training, model, batch)
     method = METHODS[training.key]
@@ -143,9 +140,7 @@ def test_multiple_choice_gives_a_class_for_each_option(training: MethodTraining,
 
 
 @BOTH
-def test_a_trained_model_has_learned(
-    training: MethodTraining, backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
-) -> None:
+def test_a_trained_model_has_learned(training, backbone, train, validation, tmp_path):
     recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4)
     fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path, training)
     loaded = load_checkpoint(tmp_path)
@@ -164,12 +159,12 @@ def test_a_trained_model_has_learned(
         lambda: VI_LAST_LAYER.changed(samples="0"),
     ],
 )
-def test_settings_without_meaning_are_refused(made: Callable[[], object]) -> None:
+def test_settings_without_meaning_are_refused(made):
     with pytest.raises(ConfigurationError, match="="):
         made()
 
 
-def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny: Tiny) -> None:
+def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny):
     model, training = tiny("bert"), SngpTraining(features=16, head_rate=0.02)
     training.prepare(model, 0)
     (group,) = training.groups(model)
@@ -199,7 +194,7 @@ def layer_of(units: int, classes: int, *, bias: bool) -> nn.Linear:
 
 @laplace
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-def test_covariances_and_probabilities_are_those_of_laplace_torch(bias: bool) -> None:
+def test_covariances_and_probabilities_are_those_of_laplace_torch(bias):
     x, labels = clouds()
     layer = layer_of(6, 3, bias=bias)
     theirs = fit_laplace(layer, x, labels)
@@ -212,7 +207,7 @@ def test_covariances_and_probabilities_are_those_of_laplace_torch(bias: bool) ->
 
 
 @laplace
-def test_it_is_the_last_layer_laplace_of_a_whole_model() -> None:
+def test_it_is_the_last_layer_laplace_of_a_whole_model():
     """laplace-torch on a model with an encoder before the last layer, and ours on the features of it, agree."""
     x, labels = clouds()
     encoder, layer = nn.Sequential(layer_of(6, 6, bias=True), nn.Tanh()), layer_of(6, 3, bias=True)

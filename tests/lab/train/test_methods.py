@@ -1,6 +1,5 @@
 """Training of methods: resumed to the bit, nothing trained twice, and what cannot be is refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.fine_tune import Advance, fine_tune, steps
+from uatlite.lab.train.fine_tune import fine_tune, steps
 from uatlite.lab.train.methods import (
     METHOD_TRAININGS,
     SnapshotTraining,
@@ -19,13 +18,9 @@ from uatlite.lab.train.methods import (
     parse_training,
 )
 from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD
-from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
-from uatlite.values import Dataset
 
-Stop = Callable[[int], Advance]
-Same = Callable[[Path, Path], bool]
 ENSEMBLE, SWAG, SNAPSHOT = map(
     parse_training, ("ensemble:members=3", "swag:rank=2,collections=3", "snapshot:members=3")
 )
@@ -48,9 +43,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("case", RESUMED)
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    case: str, job: Job, tmp_path: Path, request: pytest.FixtureRequest, stop_after: Stop, same_weights: Same
-) -> None:
+def test_a_resumed_run_ends_with_the_weights_of_a_whole_one(case, job, tmp_path, request, stop_after, same_weights):
     rows, training = RESUMED[case]
     recipe = replace(job.recipe, group_by_length=case == "by length")
     job = replace(job, train=request.getfixturevalue(rows), recipe=recipe, checkpoint_steps=4)
@@ -66,9 +59,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert same_weights(broken, tmp_path / "whole")
 
 
-def test_finished_members_are_not_trained_again_and_the_base_is_the_first(
-    job: Job, tmp_path: Path, stop_after: Stop, same_weights: Same
-) -> None:
+def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job, tmp_path, stop_after, same_weights):
     fine_tune(job, tmp_path / "base")
     fine_tune(job, tmp_path / "whole", ENSEMBLE)
     with pytest.raises(KeyboardInterrupt):
@@ -88,7 +79,7 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(
     assert again == [36]
 
 
-def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_path: Path) -> None:
+def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job, tmp_path):
     homes = [tmp_path / f"seed-{seed}" for seed in (0, 5, 1000)]
     for seed, home in zip((0, 5, 1000), homes, strict=True):
         fine_tune(replace(job, seed=seed), home)
@@ -108,7 +99,7 @@ def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_
         fine_tune(job, tmp_path / "d", ENSEMBLE, bases=[homes[0], homes[1], homes[1]])
 
 
-def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path, same_weights: Same) -> None:
+def test_laplace_takes_the_base_or_trains_it(job, tmp_path, same_weights):
     pytest.importorskip("laplace")
     fine_tune(job, tmp_path / "base")
     seen: list[float] = []
@@ -120,7 +111,7 @@ def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path, same_weig
     assert same_weights(tmp_path / "given", tmp_path / "own")
 
 
-def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_path: Path) -> None:
+def test_a_base_of_another_run_or_for_another_method_is_refused(job, tmp_path):
     fine_tune(job, tmp_path / "base")
     with pytest.raises(ConfigurationError, match="does not hold the plain fine-tuning"):
         fine_tune(replace(job, seed=1), tmp_path / "a", ENSEMBLE, bases=[tmp_path / "base"])
@@ -131,15 +122,13 @@ def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_pa
 
 
 @pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
-def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(
-    training: SwagTraining | SnapshotTraining, job: Job, validation: Dataset, tmp_path: Path
-) -> None:
+def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(training, job, validation, tmp_path):
     hasty = replace(job, recipe=replace(job.recipe, patience=1), validation=validation)
     with pytest.raises(ConfigurationError, match="made of the last part of a run"):
         fine_tune(hasty, tmp_path, training)
 
 
-def test_swag_comes_down_to_its_rate_and_stays_there() -> None:
+def test_swag_comes_down_to_its_rate_and_stays_there():
     training = SwagTraining(start=0.5, rate=0.25)
     rates = [training.schedule(step, 10, 100) for step in range(101)]
     assert rates[5] == 0.5
@@ -149,7 +138,7 @@ def test_swag_comes_down_to_its_rate_and_stays_there() -> None:
     assert training.steps(100) == set(range(100, 50, -5)) | {52, 58, 62, 68, 72, 78, 82, 88, 92, 98}
 
 
-def test_snapshots_are_taken_where_the_learning_rate_has_come_down() -> None:
+def test_snapshots_are_taken_where_the_learning_rate_has_come_down():
     training = SnapshotTraining(members=4)
     ends = training.ends(100)
     assert ends == [25, 50, 75, 100]
@@ -173,18 +162,18 @@ def test_snapshots_are_taken_where_the_learning_rate_has_come_down() -> None:
         ("snapshot:members=1", "snapshot:members=1 is not allowed"),
     ],
 )
-def test_misspelt_trainings_are_explained(spelt: str, message: str) -> None:
+def test_misspelt_trainings_are_explained(spelt, message):
     with pytest.raises(ConfigurationError, match=message):
         parse_training(spelt)
 
 
-def test_methods_without_a_training_are_trained_plainly() -> None:
+def test_methods_without_a_training_are_trained_plainly():
     assert parse_training("mc") == PLAIN
     assert {key: training.key for key, training in METHOD_TRAININGS.items()} == {key: key for key in METHOD_TRAININGS}
     assert parse_training("swag:rank=5").name == "swag:rank=5"
 
 
-def test_a_run_is_known_by_every_setting_so_that_a_changed_default_is_another_run() -> None:
+def test_a_run_is_known_by_every_setting_so_that_a_changed_default_is_another_run():
     assert parse_training("base").identity == "base"
     assert parse_training("sngp").name == "sngp"
     assert parse_training("sngp").identity == (

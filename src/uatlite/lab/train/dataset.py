@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -225,13 +223,12 @@ def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int,
             f"{type(tokenizer).__name__} is not one; choose another backbone."
         )
     encoded = tokenizer(text, truncation=True, max_length=length, return_offsets_mapping=True, verbose=False)
-    places = enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True))
-    tokens = [(word, i, *ends) for i, (word, ends) in places if word is not None and ends[0] != ends[1]]
-    firsts = {}
-    for _, group in groupby(tokens, key=itemgetter(0)):
-        pieces = list(group)
-        (_, i, start, _), (_, _, _, end) = pieces[0], pieces[-1]
-        firsts[i] = start, end
+    begun: dict[int, int] = {}
+    firsts: dict[int, tuple[int, int]] = {}
+    for i, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
+        if word is not None and start != end:
+            first = begun.setdefault(word, i)
+            firsts[first] = firsts.get(first, (start, end))[0], end
     return firsts
 
 
