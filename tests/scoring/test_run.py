@@ -42,20 +42,9 @@ def test_the_output_is_what_predict_says_in_the_order_of_the_input(desk: Desk, s
     assert desk.names == ["in.jsonl", "out.jsonl", "out.jsonl.summary.json"]
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "csv.gz", "parquet"])
-def test_every_output_format_holds_the_same(desk: Desk, suffix: str) -> None:
-    source = desk.rows(7, stars=[1, 2.5, None, "x", 5, 6, [7]])
-    for name in (f"out.{suffix}", "plain.jsonl"):
-        desk.score(source, name, "stars")
-    rows, expected = desk.output(f"out.{suffix}"), desk.output("plain.jsonl")
-    text = ["text"] if suffix.startswith("csv") else []  # people read CSV
-    assert [list(row) for row in rows] == [["id", *text, *list(row)[1:]] for row in expected]
-    assert [row["id"] for row in rows] == [row["id"] for row in expected]
-    assert [float(row["p_good"]) for row in rows] == [row["p_good"] for row in expected]
-    if suffix == "parquet":
-        assert [row["stars"] for row in rows] == ["1", "2.5", None, "x", "5", "6", "[7]"]
-    if suffix.startswith("csv"):
-        assert json.loads(rows[0]["label_set"]) == expected[0]["label_set"]
+def test_a_kept_column_of_several_types_is_text_in_parquet(desk: Desk) -> None:
+    desk.score(desk.rows(7, stars=[1, 2.5, None, "x", 5, 6, [7]]), "out.parquet", "stars")
+    assert [row["stars"] for row in desk.output("out.parquet")] == ["1", "2.5", None, "x", "5", "6", "[7]"]
 
 
 def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -> None:

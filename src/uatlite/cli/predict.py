@@ -55,7 +55,7 @@ def predict(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
-    from uatlite.classifier.classifiers import load, product_class
+    from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import remembered_columns
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows
@@ -74,7 +74,7 @@ def predict(
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     check_output(job)
-    job = source.fitted(job, lambda: product_class(model).kinds[0].name)
+    source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
     place = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too

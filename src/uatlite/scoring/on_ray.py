@@ -86,9 +86,9 @@ def score_file(
     """
     check_output(job)
     source = source or Source(job.input, format=job.format)
-    source.check(job.layout, also=job.named)  # an error before the model is loaded
+    source.check_job(job)
     run = ScoringRun(job, load(device="cpu").predictor(), source)
-    scorer = Scorer(load, replace(job, input=job.source, output=job.output.absolute()), run.record)
+    scorer = Scorer(load, replace(run.job, input=job.source, output=job.output.absolute()), run.record)
 
     def score(blocks: Iterator[Block]) -> Iterator[Tally]:
         with connected(cluster) as workers:

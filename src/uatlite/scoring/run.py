@@ -59,7 +59,7 @@ def score_file(
     check_output(job)
     predictor = classifier.predictor()
     run = ScoringRun(job, predictor, source or Source(job.input, format=job.format))
-    return run.by(lambda blocks: (score_block(predictor, block, run.parts, job) for block in blocks), on_progress)
+    return run.by(lambda blocks: (score_block(predictor, block, run.parts, run.job) for block in blocks), on_progress)
 
 
 def check_output(job: Job) -> None:
@@ -193,12 +193,13 @@ class ScoringRun:
     """
 
     def __init__(self, job: Job, predictor: Predictor, source: Source) -> None:
+        kind, classes = predictor.kind, predictor.class_names
+        self.job = job = replace(job, layout=source.text_layout(job.layout, kind.name))
         source.check(job.layout, also=job.named)
-        layout, classes = replace(job.layout, meta=job.kept), predictor.class_names
-        self.items = source.items(layout, kind=predictor.kind, classes=classes, strict=job.strict)
+        layout = replace(job.layout, meta=job.kept)
+        self.items = source.items(layout, kind=kind, classes=classes, strict=job.strict)
         self.record = job.record(predictor)
         self.parts = Parts.of(job.output)
-        self._job = job
         calibration = predictor.calibration
         self._rules = () if calibration is None else calibration.rules
         shift = None if calibration is None else calibration.shift
@@ -217,15 +218,15 @@ class ScoringRun:
             tally, count = tally + of_block, count + 1
             on_progress(tally)
         if len(self.parts) != count:
-            raise self.parts.changed(self._job.input)
+            raise self.parts.changed(self.job.input)
         return self._write_output(tally)
 
     def begin(self) -> None:
         """Make the directory of parts, or continue that of the same job."""
-        self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
+        self.parts.open(self.record, resume=self.job.resume, overwrite=self.job.overwrite)
 
     def _finished(self) -> Summary | None:
-        job = self._job
+        job = self.job
         if not job.output.exists() or job.overwrite or self.parts.directory.exists():
             return None
         values = read_record(job.summary_path)
@@ -235,7 +236,7 @@ class ScoringRun:
 
     def _write_output(self, tally: Tally) -> Summary:
         """Write rows, rejects and summary. The output gets its name last: where it exists, the others do."""
-        job, position = self._job, 0
+        job, position = self.job, 0
         job.rejects_path.unlink(missing_ok=True)
         with (
             row_writer(job.output, examples=EXAMPLES) as write,

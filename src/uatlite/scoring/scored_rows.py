@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from uatlite.errors import DataError
@@ -89,10 +90,10 @@ class ScoredRow:
 
     def score(self, name: str) -> float:
         """What a rule, or a shift, ranks rows by: higher where the row is more trustworthy."""
-        if name not in SCORES:  # a column of its own, as the log-odds of several answers
-            return self.number(name)
-        figures: Any = _Figures(self)
-        return float(SCORES[name](figures))
+        column = column_of_score(name)
+        number = self.number(column)
+        row: Any = SimpleNamespace(**{column: number})
+        return float(SCORES[name](row)) if name in SCORES else number  # or the log-odds of several answers
 
     def number(self, column: str) -> float:
         """A number that must be there, and finite."""
@@ -131,16 +132,6 @@ class ScoredRow:
     def _fault(self, column: str, what: str) -> DataError:
         where = f"{self.file}, line {self.line}: " if self.file else ""
         return DataError(f"{where}column {column!r} holds {self.values.get(column)!r}, where {what} is needed.")
-
-
-class _Figures:
-    """The numbers of a row as attributes, which is how the table of scores reads them off predictions too."""
-
-    def __init__(self, row: ScoredRow) -> None:
-        self._row = row
-
-    def __getattr__(self, name: str) -> float:
-        return self._row.number(name)
 
 
 def column_of_score(name: str) -> str:

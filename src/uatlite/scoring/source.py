@@ -8,7 +8,7 @@ A block is what is in memory at once. Its digest tells a resumed run whether its
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -86,14 +86,10 @@ class Source:
             )
         return replace(found, codes=())
 
-    def fitted(self, job: Job, kind_of: Callable[[], Kind]) -> Job:
-        """The job with the columns that a model of its kind reads; `kind_of` tells it, and is asked last.
-
-        A missing column is an error before the model is looked at, unless there are words instead of texts.
-        """
+    def check_job(self, job: Job) -> None:
+        """Raise where a column is missing, before the model is loaded; words instead of texts are for some models."""
         if self.text_layout(job.layout, "entities").text == job.layout.text:
             self.check(job.layout, also=job.named)
-        return replace(job, layout=self.text_layout(job.layout, kind_of()))
 
     def check(self, layout: Layout, *, with_label: bool = False, also: Iterable[str] = ()) -> None:
         """Raise where the first rows lack a column of the layout, or one of `also`."""
