@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from uatlite.errors import ConfigurationError, DataError, check_choice
-from uatlite.scoring.scored_rows import ScoredRow, column_of_score, columns_of_input, scored_rows
+from uatlite.scoring.scored_rows import ScoredRow, columns_of_input, scored_rows
 from uatlite.scoring.source import Source
 from uatlite.text.examples import example_of
 from uatlite.text.labels import class_indices
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Layout
+from uatlite.trust.rule import column_of_score
 from uatlite.values import (
     Choices,
     Floats,

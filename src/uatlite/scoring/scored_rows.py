@@ -8,13 +8,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 from uatlite.errors import DataError
 from uatlite.text.rows import Reject, Row
 from uatlite.text.write import read_record
-from uatlite.trust.rule import SCORES
+from uatlite.trust.rule import SCORES, column_of_score
 
 ANSWER_COLUMNS = ("label", "labels", "entities")
 """The first column of a prediction: one label, many, or entities. The id and the kept columns stand before it."""
@@ -90,10 +89,7 @@ class ScoredRow:
 
     def score(self, name: str) -> float:
         """What a rule, or a shift, ranks rows by: higher where the row is more trustworthy."""
-        column = column_of_score(name)
-        number = self.number(column)
-        row: Any = SimpleNamespace(**{column: number})
-        return float(SCORES[name](row)) if name in SCORES else number  # or the log-odds of several answers
+        return SCORES.get(name, 1) * self.number(column_of_score(name))  # or the log-odds of several answers
 
     def number(self, column: str) -> float:
         """A number that must be there, and finite."""
@@ -132,11 +128,6 @@ class ScoredRow:
     def _fault(self, column: str, what: str) -> DataError:
         where = f"{self.file}, line {self.line}: " if self.file else ""
         return DataError(f"{where}column {column!r} holds {self.values.get(column)!r}, where {what} is needed.")
-
-
-def column_of_score(name: str) -> str:
-    """The column that holds a score."""
-    return name.replace("-", "_")
 
 
 def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator[ScoredRow]:

@@ -24,12 +24,13 @@ from uatlite.classifier.record import Calibration
 from uatlite.classifier.saving import read
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
-from uatlite.scoring.scored_rows import ScoredRow, check_columns, column_of_score
+from uatlite.scoring.scored_rows import ScoredRow, check_columns
 from uatlite.scoring.watch_state import CountedFile, HourTally, WatchedRow, WatchState, hour_of
 from uatlite.text.files import is_remote, row_files
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
+from uatlite.trust.rule import column_of_score
 
 BLOCK = 4096
 """Rows between two writings of the state."""

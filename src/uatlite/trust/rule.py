@@ -4,7 +4,6 @@ They are the values that a calibration keeps. `decide` in promise.py makes them 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,21 +17,19 @@ from uatlite.values import Floats, Integers, Marks, check_labels, check_scores, 
 RAW_SCORE = "logit-margin"
 """The score that no labelled row has fitted, so that all of them may decide a rule."""
 
-SCORES: dict[str, Callable[[Predictive], Floats]] = {
-    "confidence": lambda row: row.confidence,
-    RAW_SCORE: lambda row: row.logit_margin,
-    "entropy": lambda row: -row.entropy,
-    "mutual-information": lambda row: -row.mutual_information,
-    "margin": lambda row: row.margin,
-    "variance": lambda row: -row.variance,
-}
-"""The scores of one class a text to abstain by; of each, higher is more trustworthy."""
+SCORES = {"confidence": 1, RAW_SCORE: 1, "entropy": -1, "mutual-information": -1, "margin": 1, "variance": -1}
+"""The scores of one class a text to abstain by -> the sign with which higher is more trustworthy."""
+
+
+def column_of_score(name: str) -> str:
+    """What a score is called as an attribute of predictions, and as a column of their rows."""
+    return name.replace("-", "_")
 
 
 def trust(name: str, predictive: Predictive) -> Floats:
     """The score `name` of each row, (rows,); higher is more trustworthy."""
     check_choice("score", name, SCORES)
-    values = SCORES[name](predictive)
+    values = SCORES[name] * getattr(predictive, column_of_score(name))
     if np.isnan(values).any():
         raise ConfigurationError(
             f"the score {name!r} is not known for {int(np.isnan(values).sum()):,} of {len(values):,} rows: "
