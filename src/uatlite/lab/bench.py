@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -216,7 +216,6 @@ class BenchPlan:
 
     passes: int = 10
     rounds: int = 3
-    contenders: tuple[str, ...] = tuple(CONTENDERS)
 
     def __post_init__(self) -> None:
         if self.passes < 2 or self.rounds < 1:
@@ -313,7 +312,6 @@ def run_bench(
     by_size = {f"{size}": bench.runs(batches, [BASELINE])[BASELINE] for size, batches in sizes.items()}
     timed = take_turns(by_size, f"{_BATCH_SIZES[0]}", plan.rounds)
     batch = min(sizes, key=lambda size: timed[f"{size}"].seconds)
-    names = list(dict.fromkeys((BASELINE, *plan.contenders)))
     results = BenchResults(
         model=checkpoint.name,
         texts=len(texts),
@@ -322,7 +320,7 @@ def run_bench(
         rounds=plan.rounds,
         batch=batch,
         machine=_machine(),
-        contenders=take_turns(bench.runs(sizes[batch], names), BASELINE, plan.rounds, on_step),
+        contenders=take_turns(bench.runs(sizes[batch], CONTENDERS), BASELINE, plan.rounds, on_step),
     )
     yield results
     for curve in bench.curves(most):
@@ -349,7 +347,7 @@ class _Bench:
         columns = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
         return [{name: value[..., columns] for name, value in self.tokens.pad(rows).items()}]
 
-    def runs(self, batches: _Batches, names: Sequence[str], passes: int | None = None) -> _Runs:
+    def runs(self, batches: _Batches, names: Iterable[str], passes: int | None = None) -> _Runs:
         """The contenders of these names over the batches."""
         return {name: partial(CONTENDERS[name], self.model, batches, passes or self.plan.passes) for name in names}
 

@@ -16,17 +16,7 @@ import pytest
 from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
-from uatlite.lab.report.curves import (
-    at_thresholds,
-    draw_menu,
-    menu_figure,
-    promised,
-    reliability,
-    risk_curve,
-    scores_figure,
-    set_figures,
-    strokes,
-)
+from uatlite.lab.report import curves
 from uatlite.lab.report.evaluation import Evaluation, abstain
 from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name
 from uatlite.metrics.accuracy import accuracy
@@ -43,6 +33,11 @@ def outcome(confidence: list[float], right: list[int]) -> Outcome:
     return Outcome(rows, rows)
 
 
+def numbers(figure: RenderedFigure) -> list[dict[str, str]]:
+    """The CSV of a figure."""
+    return list(csv.DictReader(io.StringIO(figure.csv)))
+
+
 @pytest.fixture(scope="module")
 def many() -> Outcome:
     generator = np.random.default_rng(0)
@@ -50,8 +45,8 @@ def many() -> Outcome:
     return outcome(confidence.tolist(), (generator.uniform(size=500) < confidence**2).astype(int).tolist())
 
 
-def test_reliability_counts_rows_in_the_bins_of_the_ece() -> None:
-    bins = reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]))
+def test_reliability_counts_rows_in_the_bins_of_the_ece(many: Outcome) -> None:
+    bins = curves.reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]))
     assert np.column_stack([bins["correct"], bins["wrong"]])[[0, 8, 14]].tolist() == [[0, 0], [1, 1], [2, 1]]
     assert (bins["correct"].sum(), bins["wrong"].sum()) == (3, 2)
     assert bins["confidence"][8] == pytest.approx(0.565)
@@ -59,10 +54,8 @@ def test_reliability_counts_rows_in_the_bins_of_the_ece() -> None:
     assert np.isnan(bins["accuracy"][0])
     exact = binomtest(2, 3).proportion_ci(0.95, method="exact")
     assert (bins["low"][14], bins["high"][14]) == pytest.approx((exact.low, exact.high))
-
-
-def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
-    bins = reliability(many)
+    # the gaps that are drawn sum to the ECE
+    bins = curves.reliability(many)
     count = bins["correct"] + bins["wrong"]
     gaps = np.nansum(count * np.abs(bins["confidence"] - bins["accuracy"])) / count.sum()
     assert gaps == pytest.approx(ece(many.rows.probabilities, many.rows.labels))
@@ -70,83 +63,82 @@ def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
 
 def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Outcome) -> None:
     few = Rows.of(many.rows.probabilities[:150], many.rows.labels[:150])  # no more points than a curve keeps
-    curve = risk_curve(Outcome(few, few))
+    curve = curves.risk_curve(Outcome(few, few))
     assert curve["coverage"][-1] == 1
     assert curve["risk"][-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
     assert curve["risk"].mean() == pytest.approx(aurc(few.probabilities, few.labels))
-    assert len(risk_curve(many)["risk"]) <= 200
+    assert len(curves.risk_curve(many)["risk"]) <= 200
 
 
 def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
     abstention = abstain(opened)
     menu = abstention.menu
-    dots = promised(menu)
+    dots = curves.promised(menu)
     lines = [line for line in menu.lines if line.rule is not None]
     assert dots == [(line.rule.coverage, line.target) for line in lines][: len(dots)]
     assert sum(coverage == 1 for coverage, _ in dots) <= 1
-    (axes,) = draw_menu(menu, "#000000").axes
-    drawn = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
-    assert drawn == dots
-    figure = menu_figure(opened, abstention)
-    records = [dict(record) for record in csv.DictReader(io.StringIO(figure.csv))]
+    (axes,) = curves.draw_menu(menu, "#000000").axes
+    assert [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"] == dots
+    records = numbers(curves.menu_figure(opened, abstention))
     assert all(float(record["low"]) <= float(record["risk"]) <= float(record["high"]) for record in records)
     assert float(records[-1]["coverage"]) == 1
 
 
 def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
-    curve = at_thresholds(many)
+    curve = curves.at_thresholds(many)
     i = int(np.argmin(np.abs(curve["tau"] - 0.9)))
     admitted = many.rows.confidence > curve["tau"][i]
     assert curve["coverage"][i] == pytest.approx(admitted.mean())
     assert curve["accuracy"][i] == pytest.approx((many.rows.labels == 1)[admitted].mean())
     assert curve["tau"][0] == 0.5
-    nothing = at_thresholds(outcome([0.6, 0.7], [1, 0]))  # at the highest threshold
+    nothing = curves.at_thresholds(outcome([0.6, 0.7], [1, 0]))  # at the highest threshold
     assert nothing["coverage"][-1] == 0
     assert math.isnan(nothing["accuracy"][-1])
 
 
-def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
-    scores = opened.results.sets[0]
-    figure = scores_figure(scores, "nll", strokes(opened.contenders))
-    records = {record["method"]: record for record in csv.DictReader(io.StringIO(figure.csv))}
-    score = scores.scores["base+ts"]["nll"]
-    assert set(records) == set(scores.scores)
-    assert [float(records["base+ts"][name]) for name in ("mean", "low", "high")] == [score.mean, score.low, score.high]
-
-
-def test_the_rows_that_are_drawn_are_the_rows_that_were_scored(opened: Evaluation) -> None:
+def test_what_is_drawn_is_what_was_scored(opened: Evaluation) -> None:
     for scores in opened.results.sets:
         for name, said in opened.outcomes(scores.name).items():
-            assert METRICS["nll"](said.rows.probabilities, said.rows.labels) == pytest.approx(
-                scores.scores[name]["nll"].mean
-            )
+            nll = METRICS["nll"](said.rows.probabilities, said.rows.labels)
+            assert nll == pytest.approx(scores.scores[name]["nll"].mean)
+    scores = opened.results.sets[0]
+    records = numbers(curves.scores_figure(scores, "nll", curves.strokes(opened.contenders)))
+    assert [record["method"] for record in records] == list(scores.scores)
+    for record, of_contender in zip(records, scores.scores.values(), strict=True):
+        score = of_contender["nll"]
+        assert [float(record[name]) for name in ("mean", "low", "high")] == [score.mean, score.low, score.high]
 
 
 @pytest.fixture(scope="module")
 def drawn(opened: Evaluation) -> dict[str, list[RenderedFigure]]:
     before = dict(matplotlib.rcParams)
-    figures = set_figures(opened, opened.results.sets[0])
+    figures = curves.set_figures(opened, opened.results.sets[0])
     assert dict(matplotlib.rcParams) == before
     return figures
 
 
 def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn: Any) -> None:
     names = {kind: [figure.name.replace("-toy-test", "") for figure in figures] for kind, figures in drawn.items()}
-    assert names["scores"] == ["ece", "nll", "aurc"]
-    assert names["curves"] == ["risk-coverage", "thresholds"]
-    assert names["reliability"] == [
-        f"reliability-{name}" for name in ("base", "base-ts", "mc-uniform", "uat", "uat-ts")
-    ]
+    contenders = ["base", "base-ts", "mc-uniform", "uat", "uat-ts"]
+    assert names == {
+        "scores": ["ece", "nll", "aurc"],
+        "curves": ["risk-coverage", "thresholds"],
+        "reliability": [f"reliability-{contender}" for contender in contenders],
+    }
 
 
 def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: Any, opened: Evaluation, tmp_path: Path) -> None:
-    assert scores_figure(opened.results.sets[0], "ece", strokes(opened.contenders)) == drawn["scores"][0]
-    drawn["curves"][0].write(tmp_path)
+    strokes = curves.strokes(opened.contenders)
+    assert curves.scores_figure(opened.results.sets[0], "ece", strokes) == drawn["scores"][0]
+    assert strokes["base"].colour == strokes["base+ts"].colour != strokes["uat"].colour
+    assert strokes["base"].dash == "solid" != strokes["base+ts"].dash
+    figure = drawn["curves"][0]
+    figure.write(tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png", ".csv"}
     assert (tmp_path / "risk-coverage-toy-test.png").read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "risk-coverage-toy-test.csv").read_text())))
-    assert {row["method"] for row in rows} == {"base", "base+ts", "mc-uniform", "uat", "uat+ts"}
-    assert all(0 <= float(row["risk"]) <= 1 for row in rows)
+    assert (tmp_path / "risk-coverage-toy-test.csv").read_text() == figure.csv
+    assert {record["method"] for record in numbers(figure)} == set(strokes)
+    assert all(0 <= float(record["risk"]) <= 1 for record in numbers(figure))
 
 
 def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: Any) -> None:
@@ -165,14 +157,8 @@ def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: Any)
 
 def test_titles_and_descriptions_are_escaped_and_names_are_safe_as_files() -> None:
     svg = '<?xml version="1.0"?><svg height="1" viewBox="0 0 1 1"><g id="a"></g></svg>'
-    found = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline
-    assert '<title id="name-title">a &lt; b</title>' in found
-    assert "&lt;script&gt;" in found
-    assert "<script>" not in found
+    inline = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline
+    assert '<title id="name-title">a &lt; b</title>' in inline
+    assert "&lt;script&gt;" in inline
+    assert "<script>" not in inline
     assert file_name("reliability-sst2/test-uat:gate=k+ts") == "reliability-sst2-test-uat-gate-k-ts"
-
-
-def test_calibrated_forms_share_the_colour_of_their_method(opened: Evaluation) -> None:
-    found = strokes(opened.contenders)
-    assert found["base"].colour == found["base+ts"].colour != found["uat"].colour
-    assert found["base"].dash == "solid" != found["base+ts"].dash

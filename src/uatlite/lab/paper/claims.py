@@ -18,15 +18,9 @@ from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.lab.report.tables import signed
 from uatlite.metrics.intervals import Better, Interval
 
-HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
-    "held",
-    "same direction, within chance",
-    "opposite direction, within chance",
-    "reversed",
-    "no difference at all",
-    "not learned",
-    "not run",
-)
+HELD, REVERSED, ALIKE = "held", "reversed", "no difference at all"
+LIKELY, UNLIKELY = "same direction, within chance", "opposite direction, within chance"
+UNLEARNED, UNKNOWN = "not learned", "not run"
 SINGLE = {
     HELD: "same direction, a single number",
     REVERSED: "opposite direction, a single number",

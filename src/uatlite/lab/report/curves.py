@@ -120,14 +120,12 @@ def risk_curve(outcome: Outcome) -> Columns:
 def draw_risk_curves(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
     """One line for each contender; lower is better."""
     figure, axes = figure_of(4.6, 4.3)
-    for name, curve in curves.items():
-        _line(axes, curve["coverage"], curve["risk"], name, strokes[name])
+    _draw_lines(figure, [axes], curves, strokes)
     # At low coverage a single error is a large share; the axis fits the rest of the curve.
     top = max(curve["risk"][curve["coverage"] >= 0.1].max() for curve in curves.values())
     axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
     axes.set(xlabel=f"Share of {unit} answered", ylabel="Share of answers wrong")
     percent(axes, "x", "y")
-    _legend(figure, axes)
     return figure
 
 
@@ -147,25 +145,22 @@ def at_thresholds(outcome: Outcome) -> Columns:
 def draw_thresholds(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
     """Coverage above, accuracy of the answers below."""
     figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
-    for name, curve in curves.items():
-        taus, coverage, accuracy = curve.values()
-        _line(above, taus, coverage, name, strokes[name])
-        _line(below, taus, accuracy, name, strokes[name])
+    _draw_lines(figure, [above, below], curves, strokes)
+    taus = next(iter(curves.values()))["tau"]
     above.set(ylim=(0, 1.02), ylabel=f"{unit.capitalize()} answered")
     below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(taus[0], taus[-1]))
     percent(above, "y")
     percent(below, "y")
-    _legend(figure, above)
     return figure
 
 
-def _line(axes: "Axes", x: Floats, y: Floats, label: str, stroke: Stroke) -> None:
-    axes.plot(x, y, color=stroke.colour, linestyle=stroke.dash, linewidth=1.6, label=label)
-
-
-def _legend(figure: "Figure", axes: "Axes") -> None:
-    """A legend below the panels, where no line runs."""
-    handles, names = axes.get_legend_handles_labels()
+def _draw_lines(figure: "Figure", panels: "Sequence[Axes]", curves: _Curves, strokes: Strokes) -> None:
+    """The first column of each curve across, and each other one up in a panel; a legend below, where no line runs."""
+    for name, curve in curves.items():
+        across, *columns = curve.values()
+        for panel, up in zip(panels, columns, strict=True):
+            panel.plot(across, up, color=strokes[name].colour, linestyle=strokes[name].dash, linewidth=1.6, label=name)
+    handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
 
 

@@ -44,7 +44,7 @@ from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
 from uatlite.trust.promise import Labelled, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Menu, Rule, Wanted
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
-from uatlite.values import Example, Floats, Marks, Text, strings
+from uatlite.values import Example, Marks, Text, strings
 
 RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answers.safetensors"
 _BASE = "base"
@@ -59,12 +59,12 @@ class Evaluation:
     """Results and the stored predictions behind them. Rows are those of the first seed."""
 
     results: Results
+    home: Path
+    """the directory that they are in"""
     runs: Mapping[str, StoredRun] = field(default_factory=dict)
     """key -> run; of one answer a text"""
     answers: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
     """(set, contender) -> its answers; of several answers a text"""
-    texts: Path | None = None
-    """the file with the texts of the first set; None where there is none"""
     _loaded: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -117,8 +117,8 @@ class Evaluation:
 
     def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
         """The examples of the first set by id, from the file beside the results or the task; empty without both."""
-        if self.texts is not None:
-            with self.texts.open(encoding="utf-8") as file:
+        if (self.home / TEXTS).is_file():
+            with (self.home / TEXTS).open(encoding="utf-8") as file:
                 states = list(map(json.loads, file))
             texts = [load_value(Text, state["text"], advice="evaluate again.") for state in states]
             read = zip(states, texts, strict=True)
@@ -150,11 +150,11 @@ def open_evaluation(path: str | Path) -> Evaluation:
     home = home_of(path)
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
-    results, texts = read_results(home / RESULTS), home / TEXTS
+    results = read_results(home / RESULTS)
     if has_several(results):
-        return Evaluation(results, answers=read_answers(home / ANSWERS, results))
+        return Evaluation(results, home, answers=read_answers(home / ANSWERS, results))
     complete = {run.provenance.recipe.key: run for run in Store(home / STORE).runs() if run.complete}
-    return Evaluation(results, complete, texts=texts if texts.is_file() else None)
+    return Evaluation(results, home, complete)
 
 
 def read_results(path: str | Path) -> Results:
@@ -309,7 +309,7 @@ def abstain(
         fitting = fitting_rows(len(stored.ids))
         calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
     decision = decide(
-        Labelled({RAW_SCORE: _margins(stored)}, outcome_of(stored, calibrator).rows.correct == 0),
+        Labelled({RAW_SCORE: margin(stored.passes.mean_logits)}, outcome_of(stored, calibrator).rows.correct == 0),
         Wanted(kind="risk", target=target, score=RAW_SCORE),
         inside=inside,
         fitting=fitting,
@@ -322,11 +322,6 @@ def abstain(
         rows = evaluation.labelled(evaluation.predictions(asked.method.name, scores.name))
         sets.append(_ruled(scores.name, rows, outcome_of(rows, calibrator).rows, rule, scope))
     return Abstention(contender, rule, scope, tuple(sets), decision.menu)
-
-
-def _margins(stored: StoredPredictions) -> Floats:
-    """(rows,): the largest logit minus the second, before calibration"""
-    return margin(stored.passes.mean_logits)
 
 
 def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None, Marks | None]:
@@ -342,7 +337,8 @@ def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None
 
 def _ruled(name: str, stored: StoredPredictions, rows: Rows, rule: Rule, scope: Scope | None) -> RuledSet:
     """The outcome of a rule on the stored rows of a set."""
-    passes, classes, margins = stored.passes, stored.provenance.classes, _margins(stored)
+    passes, classes = stored.passes, stored.provenance.classes
+    margins = margin(passes.mean_logits)
     outside = np.zeros(len(stored.ids), dtype=np.bool_)
     if scope is not None and passes.representations is not None:
         outside = scope.out_of_scope(scope.p_values(passes.representations, passes.mean_logits))

@@ -24,7 +24,6 @@ from uatlite.lab.report.evaluation import (
     abstain,
     as_line,
     has_several,
-    home_of,
     name_of_row,
     open_evaluation,
 )
@@ -68,9 +67,8 @@ def build_report(
     results. Where that file exists they are shown without a model. The rest of the report never needs one. `scope` is
     that of a calibrated classifier; without it the calibration rows say what is in scope.
     """
-    directory, home = Path(directory), home_of(evaluation)
-    opened = open_evaluation(home)
-    results, several = opened.results, has_several(opened.results)
+    directory, opened = Path(directory), open_evaluation(evaluation)
+    results, home, several = opened.results, opened.home, has_several(opened.results)
     for option, given in (("--method", contender), ("--model", model)):
         if several and given is not None:
             raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {home}.")

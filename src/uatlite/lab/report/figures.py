@@ -114,13 +114,11 @@ class RenderedFigure:
         """The CSV as a data URL."""
         return "data:text/csv;base64," + base64.b64encode(self.csv.encode()).decode()
 
-    def write(self, directory: Path) -> list[Path]:
-        """Write the figure as SVG and PNG, and its numbers as CSV; returns the paths."""
-        contents = {"svg": self.svg.encode(), "png": self.png, "csv": self.csv.encode()}
-        for extension, content in contents.items():
+    def write(self, directory: Path) -> None:
+        """Write the figure as SVG and PNG, and its numbers as CSV."""
+        for extension, content in (("svg", self.svg.encode()), ("png", self.png), ("csv", self.csv.encode())):
             with atomic_file(directory / f"{self.name}.{extension}") as file:
                 file.write(content)
-        return [directory / f"{self.name}.{extension}" for extension in contents]
 
 
 def render(name: str, title: str, alt: str, records: Iterable[Record], draw: Callable[[], "Figure"]) -> RenderedFigure:
