@@ -31,7 +31,7 @@ from engine import SHAPES, model_of
 from harness import Run, change, head, line, parser_of, ratios, seconds
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import export
-from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
+from uatlite.methods.distilled import DISTILLED, FEATURES, ReadOut
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import intervals, metric_estimates
 from uatlite.metrics.rows import Rows
@@ -71,7 +71,7 @@ def default_of(shape: str) -> UncertaintyClassifier:
     clf = UncertaintyClassifier(model_of(shape), tokenizer, BASE)
     texts = texts_of(clf, ROWS, 16)
     labels = [clf.class_names[row % 2] for row in range(ROWS)]
-    features = features_of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
+    features = FEATURES["one"].of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
     method = replace(DISTILLED, read_out=ReadOut.empty("one", ROWS, features, quality=1.0))
     clf = UncertaintyClassifier(clf.model, tokenizer, method, max_length=512)
     return clf.calibrate(texts, labels, target_coverage=0.8)

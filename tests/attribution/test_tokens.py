@@ -9,7 +9,7 @@ import torch
 from uatlite import DropoutRates, UATConfig, propagate, sample
 from uatlite.attribution.first_order import OUTPUTS, token_margins
 from uatlite.errors import ModelError
-from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
+from uatlite.methods.distilled import DISTILLED, FEATURES, ReadOut
 from uatlite.methods.sampling import ANALYTIC, BASE
 
 CONFIG = UATConfig(rates=DropoutRates(0.1, 0.2, 0.3, 0.1))
@@ -85,7 +85,9 @@ def test_methods_on_tokens(shared, texts):
         torch.testing.assert_close(found.logits, plain.logits)
     real = batch["attention_mask"].bool()
     assert read.variance[..., 0].isnan().equal(~real)
-    assert read.variance[real].numpy() == pytest.approx(fitted.variance(features_of(plain.arrays(real))), rel=1e-5)
+    assert read.variance[real].numpy() == pytest.approx(
+        fitted.variance(FEATURES["one"].of(plain.arrays(real))), rel=1e-5
+    )
 
 
 def test_the_variance_of_one_answer_is_refused(shared, texts):

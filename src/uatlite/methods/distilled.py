@@ -46,14 +46,19 @@ DIGITS = 6
 class _Features:
     """What a read-out reads of a plain pass, and which variance it learns, for a kind of answer."""
 
-    of: Callable[[PassLogits], Floats]
-    """(rows, features) of a plain pass"""
+    of_logits: Callable[[Floats], Floats] = logit_features
+    """(rows, features) of the mean logits, beside what the head reads"""
     unit: str = "texts"
     """what rows are, for a sentence"""
     each_label: bool = False
     """whether the variances are of each label's logit, and not of the margin"""
     teacher_runs: bool = True
     """whether the teacher runs where the read-out is poor; otherwise the plain pass does, without variances"""
+
+    def of(self, passes: PassLogits) -> Floats:
+        """(rows, features) of a plain pass."""
+        read, logits = passes.representations, self.of_logits(passes.mean_logits)
+        return logits if read is None else np.concatenate([read, logits], axis=1)
 
     def variance(self, passes: PassLogits) -> Floats:
         """(rows, k) of what a teacher says; of the margin k = 1."""
@@ -62,26 +67,15 @@ class _Features:
         return variance.reshape(len(variance), -1)
 
 
-def _read_and(of_logits: Callable[[Floats], Floats]) -> Callable[[PassLogits], Floats]:
-    """(rows, features) of a plain pass: what the head reads, and something of the logits."""
-
-    def features(passes: PassLogits) -> Floats:
-        read, logits = passes.representations, of_logits(passes.mean_logits)
-        return logits if read is None else np.concatenate([read, logits], axis=1)
-
-    return features
-
-
-features_of = _read_and(logit_features)
-label_features_of = _read_and(lambda z: np.concatenate([z, -np.sort(-z, axis=1)[:, :TOP]], axis=1))
-"""Of many labels: every logit, and the highest of them."""
+def _every_logit_and_the_top(logits: Floats) -> Floats:
+    return np.concatenate([logits, -np.sort(-logits, axis=1)[:, :TOP]], axis=1)
 
 
 FEATURES: dict[Kind, _Features] = {
-    "one": _Features(features_of),
-    "choice": _Features(features_of),
-    "labels": _Features(label_features_of, each_label=True, teacher_runs=False),
-    "entities": _Features(features_of, unit="entities"),
+    "one": _Features(),
+    "choice": _Features(),
+    "labels": _Features(_every_logit_and_the_top, each_label=True, teacher_runs=False),
+    "entities": _Features(unit="entities"),
 }
 
 

@@ -179,11 +179,6 @@ class LabelRows(Judged):
         return cls(values, gold.astype(np.int64), precision_of(given))
 
     @cached_property
-    def one_hot(self) -> Floats:
-        """The labels as numbers (texts, labels)."""
-        return self.labels.astype(np.float64)
-
-    @cached_property
     def pairs(self) -> Rows:
         """Every pair of a text and a label as a row of two classes: it does not apply, it applies."""
         flat = self.probabilities.ravel()

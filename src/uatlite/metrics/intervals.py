@@ -168,32 +168,25 @@ class Estimate:
     lowest: float = -np.inf
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates(Mapping[str, Estimate]):
-    """Estimates by name, all of the same rows, ready to be resampled."""
+class Estimates(dict[str, Estimate]):
+    """Estimates by name, all of the same rows, ready to be resampled.
 
-    of: Mapping[str, Estimate]
-    strata: tuple[int, ...]
-    """rows come in strata of these sizes, and each is drawn by itself"""
+    Rows come in strata of these sizes, and each is drawn by itself.
+    """
 
-    def __getitem__(self, name: str) -> Estimate:
-        return self.of[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.of)
-
-    def __len__(self) -> int:
-        return len(self.of)
+    def __init__(self, of: Mapping[str, Estimate], strata: tuple[int, ...]) -> None:
+        super().__init__(of)
+        self.strata = strata
 
     def chosen(self, *names: str) -> "Estimates":
         """Those with these names."""
         for name in names:
-            check_choice("metric", name, self.of)
-        return Estimates({name: self.of[name] for name in names}, self.strata)
+            check_choice("metric", name, self)
+        return Estimates({name: self[name] for name in names}, self.strata)
 
     def points(self) -> dict[str, float]:
         """The values of the rows themselves."""
-        return {name: at_once(estimate.statistic, sum(self.strata)) for name, estimate in self.of.items()}
+        return {name: at_once(estimate.statistic, sum(self.strata)) for name, estimate in self.items()}
 
     def __sub__(self, other: "Estimates") -> "Estimates":
         """The differences on the same rows: both see the same resamples."""
@@ -202,7 +195,7 @@ class Estimates(Mapping[str, Estimate]):
                 f"the first is of {sum(self.strata)} rows or texts and the second of {sum(other.strata)}; compare "
                 "both on the same ones."
             )
-        return Estimates({name: _difference(first, other[name]) for name, first in self.of.items()}, self.strata)
+        return Estimates({name: _difference(first, other[name]) for name, first in self.items()}, self.strata)
 
 
 def _difference(first: Estimate, second: Estimate) -> Estimate:

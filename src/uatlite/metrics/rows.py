@@ -58,6 +58,7 @@ class Ranking:
 class Judged:
     """Probabilities (rows, columns), what is the case, and the precision they came in.
 
+    `labels` are the columns (rows,), or where several may be the case 0 and 1 for each (rows, columns).
     Probabilities are used as given and are not renormalised. Thresholds and bin edges are rounded to
     `precision` before they are compared, so that a float32 0.6 lies on the edge 0.6 and not beyond it.
     """
@@ -73,10 +74,12 @@ class Judged:
         """The value as the rows' own precision writes it."""
         return np.asarray(value).astype(self.precision).astype(np.float64)
 
-    @property
+    @cached_property
     def one_hot(self) -> Floats:
         """What is the case, as indicators (rows, columns)."""
-        raise NotImplementedError
+        if self.labels.ndim == 2:
+            return self.labels.astype(np.float64)
+        return np.eye(self.probabilities.shape[1])[self.labels]
 
 
 def precision_of(given: NDArray[Any]) -> np.dtype[Any]:
@@ -109,11 +112,6 @@ class Rows(Judged):
     def correct(self) -> Floats:
         """1 where the predicted class is the label, 0 where it is not (rows,)."""
         return np.asarray(self.predicted == self.labels, dtype=np.float64)
-
-    @cached_property
-    def one_hot(self) -> Floats:
-        """The labels as indicators (rows, classes)."""
-        return np.eye(self.probabilities.shape[1])[self.labels]
 
     @cached_property
     def ranking(self) -> Ranking:
