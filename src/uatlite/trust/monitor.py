@@ -139,8 +139,8 @@ class Wealth:
         """log M, 0 at the start."""
         return float(np.logaddexp(log_waiting(self.rows), np.logaddexp.reduce(self.capital)))
 
-    def after(self, cells: RankCells, found: Integers, uniforms: Floats) -> "EvidencePath":
-        """The evidence after each of some more rows, by their cells and their uniform numbers: (rows,) each."""
+    def after(self, cells: RankCells, found: Integers, uniforms: Floats) -> tuple["Wealth", Floats]:
+        """The capital after some rows, by their cells and uniform numbers, (rows,) each, and log M after each."""
         factors = log_factors(self._ranks(cells, found, uniforms))
         run = self.run + np.cumsum(factors, axis=0)
         before = np.vstack([np.zeros(len(BETS)), np.cumsum(factors, axis=0)[:-1]])
@@ -148,11 +148,18 @@ class Wealth:
         times = self.rows + np.arange(len(found))
         joining = (log_joining(times) - np.log(len(BETS)))[:, None] - before
         capital = np.logaddexp(self.capital, np.logaddexp.accumulate(joining, axis=0)) + (run - self.run)
-        lows = np.minimum.accumulate(np.vstack([self.lowest, run]), axis=0)
-        steps = np.where(np.vstack([self.lowest, run]) <= lows, np.append(-1, np.arange(len(found)))[:, None], -1)
-        last = np.maximum.accumulate(steps, axis=0)[1:]
-        since = np.where(last < 0, self.since, self.rows + last + 1)
-        return EvidencePath(self, found, capital, run, lows[1:], since)
+        sums = np.vstack([self.lowest, run])
+        last = len(run) - sums[::-1].argmin(axis=0)  # the last of equals
+        after = replace(
+            self,
+            rows=self.rows + len(found),
+            counts=self.counts + np.bincount(found, minlength=len(self.counts)),
+            capital=capital[-1],
+            run=run[-1],
+            lowest=sums.min(axis=0),
+            since=np.where(last == 0, self.since, self.rows + last),
+        )
+        return after, np.asarray(np.logaddexp(log_waiting(times + 1), np.logaddexp.reduce(capital, axis=1)))
 
     def _ranks(self, cells: RankCells, found: Integers, uniforms: Floats) -> Floats:
         """The smoothed ranks among calibration rows and earlier rows, (rows,); of `fresh`, among those and itself."""
@@ -165,36 +172,6 @@ class Wealth:
         here = weights[rows, found]
         below = np.cumsum(weights, axis=1)[rows, found] - here
         return np.asarray((below + uniforms * (here + own)) / (weights.sum(axis=1) + own))
-
-
-@dataclass(frozen=True, eq=False)
-class EvidencePath:
-    """The evidence after each of some rows, one after the other: (rows, bets) each, from `begin` on."""
-
-    begin: Wealth
-    found: Integers
-    """(rows,): the cell of each row"""
-    capital: Floats
-    run: Floats
-    lowest: Floats
-    since: Integers
-
-    @property
-    def log_martingale(self) -> Floats:
-        """(rows,): log M after each row."""
-        times = self.begin.rows + 1 + np.arange(len(self.found), dtype=np.float64)
-        return np.asarray(np.logaddexp(log_waiting(times), np.logaddexp.reduce(self.capital, axis=1)))
-
-    def at(self, row: int) -> Wealth:
-        """The evidence after the row of this number."""
-        counts = self.begin.counts + np.bincount(self.found[: row + 1], minlength=len(self.begin.counts))
-        path = {name: getattr(self, name)[row] for name in ("capital", "run", "lowest", "since")}
-        return replace(self.begin, rows=self.begin.rows + row + 1, counts=counts, **path)
-
-    @property
-    def end(self) -> Wealth:
-        """The evidence after the last row."""
-        return self.at(len(self.found) - 1) if len(self.found) else self.begin
 
 
 log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
@@ -348,16 +325,19 @@ class Monitor:
         new = len(found[SCORE])
         if not new:
             return self, np.zeros(0)
-        paths = {}
-        for name, evidence in self.evidence.items():
-            numbers = uniforms((self.seed, 2 * self.epoch + STREAMS.index(name)), evidence.rows, new)
-            paths[name] = evidence.after(reference.cells[name], found[name], numbers)
-        logs = np.logaddexp.reduce([path.log_martingale for path in paths.values()], axis=0) - np.log(len(paths))
+        evidence, paths = {}, []
+        for name, before in self.evidence.items():
+            numbers = uniforms((self.seed, 2 * self.epoch + STREAMS.index(name)), before.rows, new)
+            evidence[name], path = before.after(reference.cells[name], found[name], numbers)
+            paths.append(path)
+        logs = np.logaddexp.reduce(paths, axis=0) - np.log(len(paths))
         alarm, over = self.alarm, np.flatnonzero(logs >= -np.log(self.bound))
         if alarm is None and len(over):
-            row = int(over[0])
-            alarm = _alarm({name: path.at(row) for name, path in paths.items()}, self.rows + row + 1, float(logs[row]))
-        return replace(self, evidence={name: path.end for name, path in paths.items()}, alarm=alarm), logs
+            rows = int(over[0]) + 1
+            first = np.asarray(scores)[:rows], None if scope is None else np.asarray(scope)[:rows]
+            at = evidence if rows == new else self.after(reference, *first)[0].evidence
+            alarm = _alarm(at, self.rows + rows, float(logs[rows - 1]))
+        return replace(self, evidence=evidence, alarm=alarm), logs
 
     def acknowledged(self, reference: Reference, *, fresh: bool = False) -> "Monitor":
         """After an alarm: begin again against the calibration rows, or with `fresh` against the rows from now on."""
