@@ -83,12 +83,9 @@ def torch_uncertainty() -> Iterator[types.ModuleType]:
     if spec is None or spec.origin is None:
         pytest.skip("torch-uncertainty is not installed")
     root = Path(spec.origin).parent
-    before = set(sys.modules)
-    for name, path in (("torch_uncertainty", root), ("torch_uncertainty.metrics", root / "metrics")):
-        package = types.ModuleType(name)
-        package.__path__ = [str(path)]
-        sys.modules[name] = package
-    yield importlib.import_module("torch_uncertainty.metrics.classification")
-    for name in set(sys.modules) - before:
-        if name.startswith("torch_uncertainty"):
-            del sys.modules[name]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, path in (("torch_uncertainty", root), ("torch_uncertainty.metrics", root / "metrics")):
+            package = types.ModuleType(name)
+            package.__path__ = [str(path)]
+            patch.setitem(sys.modules, name, package)
+        yield importlib.import_module("torch_uncertainty.metrics.classification")
