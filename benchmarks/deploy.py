@@ -50,12 +50,13 @@ FIRST = (
 Classifiers = dict[str, UncertaintyClassifier]
 
 
-def exported(clf: UncertaintyClassifier, directory: Path) -> Classifiers:
-    """The classifier in PyTorch, and exported in both precisions."""
-    for int8 in (False, True):
-        export(clf, directory / ("int8" if int8 else "fp32"), int8=int8)
-    fp32, int8_one = (UncertaintyClassifier.from_pretrained(directory / name) for name in ("fp32", "int8"))
-    return {TORCH: clf, FP32: fp32, INT8: int8_one}
+def exported(clf: UncertaintyClassifier, directory: Path, texts: list[str] | None = None) -> Classifiers:
+    """The classifier in PyTorch, and exported in both precisions; with texts the int8 one is not calibrated yet."""
+    kinds: Classifiers = {TORCH: clf}
+    for kind, int8 in ((FP32, False), (INT8, True)):
+        print(f"{kind}: {export(clf, directory / str(int8), int8=int8, texts=texts).describe()}")
+        kinds[kind] = UncertaintyClassifier.from_pretrained(directory / str(int8), calibrated=not int8 or texts is None)
+    return kinds
 
 
 def texts_of(clf: UncertaintyClassifier, count: int, tokens: int) -> list[str]:
@@ -121,14 +122,9 @@ def quality(options: argparse.Namespace) -> None:
     if set(clf.class_names) != set(rows.labels):
         clf.rename_classes(rows.labels)
     clf.calibrate(texts, gold)
-    kinds: Classifiers = {TORCH: clf}
     with tempfile.TemporaryDirectory() as made:
-        for kind, int8 in ((FP32, False), (INT8, True)):
-            directory = Path(made) / str(int8)
-            print(f"{kind}: {export(clf, directory, int8=int8, texts=texts).describe()}")
-            kinds[kind] = UncertaintyClassifier.from_pretrained(directory, calibrated=not int8)
-            if int8:
-                kinds[kind].calibrate(texts, gold)
+        kinds = exported(clf, Path(made), texts)
+        kinds[INT8].calibrate(texts, gold)
         print(f"\n{Path(options.model).name}, `{clf.method.name}`, {options.task}: {len(gold)} calibration rows\n")
         columns = {name: column for column, name in enumerate(clf.class_names)}
         labels = np.array([columns[test.labels[one.label]] for one in test.examples])  # type: ignore[index]

@@ -5,13 +5,14 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
+from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, measured
+from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.text.tasks import load
 
 CALIBRATION = {"clinc150": ("calibration",), "sst2": ("calibration", "test"), "mnli": ("calibration",)}
@@ -134,21 +135,11 @@ def slashed(values: Iterable[float]) -> str:
     return " / ".join(f"{value:.3f}" for value in values)
 
 
-def over_seeds(seeds: Sequence[Estimates], less: Sequence[Estimates] = ()) -> dict[str, Interval]:
-    """The mean over seeds of each metric, or of its difference from another's, with its interval over the rows.
-
-    The same rows are drawn for every seed and for both.
-    """
-
-    def mean(name: str) -> Estimate:
-        ours, others = ([one[name].statistic for one in estimates] for estimates in (seeds, less))
-
-        def statistic(counts: np.ndarray) -> np.ndarray:
-            return np.asarray((sum(one(counts) for one in ours) - sum(one(counts) for one in others)) / len(ours))
-
-        return Estimate(statistic)
-
-    return intervals(Estimates({name: mean(name) for name in seeds[0]}, seeds[0].strata), Resampling())
+def over_seeds(seeds: Sequence[Estimates]) -> dict[str, Measurement]:
+    """The mean over seeds of each metric; the rows that are drawn are the same for all that have as many."""
+    rows = (ResampledRows(seeds[0].strata),)
+    of_name = {name: [replace(estimates[name], truth=None) for estimates in seeds] for name in seeds[0]}
+    return measured({name: Sampled(of_seeds, rows) for name, of_seeds in of_name.items()}, Resampling())
 
 
 def change(point: float, low: float, high: float, digits: int = 4) -> str:

@@ -1,8 +1,7 @@
-"""Our metrics and their intervals: whether other libraries agree, whether intervals hold the truth, and what they cost.
+"""Our metrics and their intervals: whether other libraries agree, and whether intervals hold the truth.
 
     python benchmarks/metrics.py agreement --data dev_model_probs.jsonl.gz
     python benchmarks/metrics.py coverage [--sets 2000] [--rows 1000] [--resamples 1000]
-    OPENBLAS_NUM_THREADS=1 python benchmarks/metrics.py speed [--rows 10000] [--resamples 1000] [--loop 10]
 
 `agreement`: ECE, NLL, Brier and AURC of published softmax outputs, against four independent libraries. The file has one
 row for each text: {"label": name, "probs": {model: [entailment, neutral, contradiction]}}, the ANLI development set
@@ -20,11 +19,6 @@ classes gives softmax(z), z normal with deviation 2; the label is drawn from sof
 calibrated, at T = 2 overconfident. The true value of each metric is that of 4 million rows, and for the calibration
 errors of their label *probabilities* instead of drawn labels, so that it has no upward bias. A share of 95 % of 500
 sets has a standard error of 1 point; of 2,000 sets, half a point. The share of the first 500 sets stands beside.
-
-`speed`: the time of resamples for all metrics, by counts and by drawing rows. The plain loop draws rows with
-replacement and calls each metric on them, as one writes it at first; it runs for `--loop` resamples and is scaled up.
-Every metric's statistic is the same code in both, so the ratio says what counting saves. CPU seconds, which with one
-thread on an idle machine are seconds of waiting.
 """
 
 import gzip
@@ -32,7 +26,6 @@ import importlib
 import importlib.util
 import json
 import sys
-import time
 import types
 import warnings
 from argparse import Namespace
@@ -40,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import head, line, parser_of, seconds
+from harness import head, line, parser_of
 from uatlite.metrics.accuracy import accuracy, brier, nll
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.intervals import METRICS, Resampling, intervals, metric_estimates
@@ -148,12 +141,12 @@ NAMES = ["accuracy", "nll", "brier", "aurc", "ece", "debiased_ece"]
 BLOCKS, BLOCK = 16, 250_000
 
 
-def simulate(rows, temperature, generator, classes=3):
+def simulate(rows, temperature, generator):
     """Probabilities given, probabilities true (rows, classes), and labels drawn from the true ones (rows,)."""
-    logits = 2 * generator.normal(size=(rows, classes))
+    logits = 2 * generator.normal(size=(rows, len(LABELS)))
     given, true = softmax(logits), softmax(logits / temperature)
     labels = (true.cumsum(axis=1) < generator.random((rows, 1))).sum(axis=1)
-    return given, true, np.minimum(labels, classes - 1)
+    return given, true, np.minimum(labels, len(LABELS) - 1)
 
 
 def true_values(temperature):
@@ -192,45 +185,14 @@ def coverage(options: Namespace) -> None:
             line(setting, name, f"{truth[name]:.4f}", f"{np.mean(points[name]):.4f}", *shares)
 
 
-# ── speed ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def speed(options: Namespace) -> None:
-    generator = np.random.default_rng(0)
-    probabilities, _, labels = simulate(options.rows, 1.0, generator, options.classes)
-    rows = Rows.of(probabilities, labels)
-
-    def by_rows(metrics):
-        for _ in range(options.loop):
-            drawn = generator.integers(options.rows, size=options.rows)
-            for metric in metrics.values():
-                metric(probabilities[drawn], labels[drawn])
-
-    def by_counts(metrics):
-        intervals(metric_estimates(rows, metrics), Resampling(options.resamples))
-
-    intervals(metric_estimates(rows), Resampling(2))  # warm the BLAS threads and the cosines
-    head("metric", "by counts, s", "by rows, s", "ratio")
-    for name, metric in {f"all {len(METRICS)} metrics": None, **METRICS}.items():
-        metrics = METRICS if metric is None else {name: metric}
-        counted = seconds(lambda: by_counts(metrics), time.process_time)  # noqa: B023
-        looped = seconds(lambda: by_rows(metrics), time.process_time) * options.resamples / options.loop  # noqa: B023
-        line(name, f"{counted:.2f}", f"{looped:.1f}", f"{looped / counted:.0f}×")
-
-
-PARTS = {
-    "agreement": (agreement, {"data": Path()}),
-    "coverage": (coverage, {"sets": 2000, "rows": 1000, "resamples": 1000}),
-    "speed": (speed, {"rows": 10_000, "resamples": 1000, "classes": 3, "loop": 10}),
-}
+PARTS = {"agreement": agreement, "coverage": coverage}
 
 
 def main() -> None:
-    part, options = PARTS.get(sys.argv[1] if len(sys.argv) > 1 else "", (None, {}))
-    parser = parser_of(__doc__, **options)
+    parser = parser_of(__doc__, data="", sets=2000, rows=1000, resamples=1000)
     parser.add_argument("part", choices=PARTS)
-    given = parser.parse_args()
-    part(given)
+    options = parser.parse_args()
+    PARTS[options.part](options)
 
 
 if __name__ == "__main__":

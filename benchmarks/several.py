@@ -39,6 +39,7 @@ from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.many_labels import LEAST, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.runtime import run
+from uatlite.lab.evaluate.outcomes import best_coverage
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
 from uatlite.metrics.answers import AnswerRows, LabelRows
@@ -66,10 +67,11 @@ def examples_of(task: str, split: str, options: Namespace) -> list[Example]:
 
 def gap_cells(ours: list[Estimates], base: list[Estimates], is_base: bool) -> list[str]:
     """Each metric, the mean over seeds, and how much it is less the base's, with the interval."""
-    values, gaps = over_seeds(ours), over_seeds(ours, base)
-    changes = ["" if is_base else change(gap.point, gap.low, gap.high) for gap in gaps.values()]
-    pairs = zip(values.values(), changes, strict=True)
-    return [cell for value, less in pairs for cell in (f"{value.point:.4f}", less)]
+    cells, usual = [], over_seeds(base)
+    for name, value in over_seeds(ours).items():
+        gap = value.minus(usual[name]).interval_or_point()
+        cells += [f"{value.mean:.4f}", "" if is_base else change(gap.point, gap.low, gap.high)]
+    return cells
 
 
 def promise_cells(trials: Iterable[tuple[bool, float, bool]], best: list[float]) -> list[str]:
@@ -300,10 +302,8 @@ class Seed:
 
     def best_coverage(self, precision: float) -> float:
         """Knowing the truth: the largest share of gold labels reported at this precision, by one threshold."""
-        order = np.argsort(-self.logits, axis=None, kind="stable")
-        hits = np.cumsum(self.pool.ravel()[order])
-        enough = hits >= precision * np.arange(1, len(order) + 1)
-        return float(hits[enough].max(initial=0) / self.pool.sum())
+        gold = self.pool.ravel()
+        return best_coverage(self.logits.ravel(), gold, gold, 1 - precision)
 
 
 def calibrated(before: PassLogits, gold: Truth, after: PassLogits) -> Floats:

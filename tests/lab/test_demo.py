@@ -67,17 +67,14 @@ def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Recorded, Path], settings: Settings) -> None:
-    done, display, _ = first
+    done, display, directory = first
     steps = settings.recipe.steps(len(load(settings.task, "train")))
     assert list(display.stages)[:3] == ["fine-tuning", "predicting", "scoring"]
     assert list(display.stages)[-1] == "drawing the report"
     assert display.stages["fine-tuning"] == [steps, steps]
     assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
     assert len(done.findings) == 3
-
-
-def test_everything_is_where_it_says(first: tuple[run.Demo, Recorded, Path]) -> None:
-    done, _, directory = first
+    # everything is where it says
     assert done.report == directory / "report.html"
     assert "toy/test" in done.report.read_text(encoding="utf-8")
     assert (directory / "results.csv").is_file()

@@ -27,8 +27,8 @@ def source_of(data_dir: Path, **options: Any) -> FineTunedModels:
     return FineTunedModels(Path("nowhere"), Settings.of(data_dir=data_dir, **options))
 
 
-def test_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir: Path) -> None:
-    data = source_of(data_dir).data("squad2")
+def test_only_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir: Path) -> None:
+    data, other = map(source_of(data_dir).data, ("squad2", "sst2"))
     parts = [data.train, data.calibration, data.test()]
     titles = [{str(example.meta["title"]) for example in part.examples} for part in parts]
     assert all(titles)
@@ -36,13 +36,9 @@ def test_without_training_rows_the_calibration_rows_are_divided_between_articles
     assert not (titles[0] | titles[1]) & titles[2]
     assert sum(map(len, parts)) == 200
     assert "no training rows here" in data.note
-
-
-def test_training_rows_are_used_where_there_are_some(data_dir: Path) -> None:
-    data = source_of(data_dir).data("sst2")
-    assert data.train.fingerprint == load("sst2", "train", data_dir).fingerprint
-    assert data.calibration.fingerprint == load("sst2", "calibration", data_dir).fingerprint
-    assert "no training rows" not in data.note
+    assert other.train.fingerprint == load("sst2", "train", data_dir).fingerprint
+    assert other.calibration.fingerprint == load("sst2", "calibration", data_dir).fingerprint
+    assert "no training rows" not in other.note
 
 
 def test_limits(data_dir: Path) -> None:
@@ -83,10 +79,8 @@ def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_
 def test_a_subset_meets_every_condition(data_dir: Path) -> None:
     hans = source_of(data_dir).dataset("hans")
     ids = subset_ids(hans, "heuristic=subsequence&label=non-entailment", None)
-    found = [example for example in hans.examples if example.id in ids]
-    assert {(one.meta["heuristic"], hans.labels[one.label or 0]) for one in found} == {
-        ("subsequence", "non-entailment")
-    }
+    chosen = {(row.meta["heuristic"], hans.labels[row.label or 0]) for row in hans.examples if row.id in ids}
+    assert chosen == {("subsequence", "non-entailment")}
     assert len(subset_ids(hans, None, 7)) == 7
     with pytest.raises(ConfigurationError, match="heuristic"):
         subset_ids(hans, "heuristics=subsequence", None)
