@@ -77,13 +77,13 @@ def train(
     chosen = replace(recipe_for(recipe, task), **changes)
     console = shared.messages()
     with console.status("Loading …"):
-        from uatlite.lab.train.dataset import training_data
+        from uatlite.lab.train.dataset import RowChoice
         from uatlite.lab.train.fine_tune import fine_tune, steps
         from uatlite.lab.train.methods import parse_training
         from uatlite.lab.train.recipe import TrainingJob
 
         training = parse_training(method)
-        rows = training_data(
+        rows = RowChoice(
             task,
             data,
             Layout(text=text, pair=text_pair, label=label),
@@ -95,7 +95,7 @@ def train(
             seed=seed,
             early_stopping=chosen.patience is not None,
             strict=strict,
-        )
+        ).rows()
     job = TrainingJob(backbone, rows.train, rows.validation, chosen, seed, checkpoint_steps)
     with StageBar(console) as bar:
         bases = base or []

@@ -2,25 +2,26 @@
 
 import csv
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.train.dataset import HELD_OUT, REJECTS, training_data
+from uatlite.lab.train.dataset import HELD_OUT, REJECTS, RowChoice
 from uatlite.text.schema import Layout
 from uatlite.values import Span
 
 LAYOUT = Layout(text="body", label="verdict")
-file_data = partial(training_data, None)
 
 
-def write(path: Path, rows: Sequence[Sequence[object]], header: Sequence[str] = ("body", "verdict")) -> Path:
+def file_data(path, layout, **options):
+    return RowChoice(None, path, layout, **options).rows()
+
+
+def write(path, rows):
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
+        csv.writer(file).writerows([("body", "verdict"), *rows])
     return path
 
 
@@ -105,7 +106,7 @@ def test_wrong_columns_files_and_shares_are_named(reviews, tmp_path):
         file_data(reviews, LAYOUT, held_out=1.5)
     for task, data in ((None, None), ("sst2", reviews)):
         with pytest.raises(ConfigurationError, match="Give either --task"):
-            training_data(task, data, LAYOUT)
+            RowChoice(task, data, LAYOUT).rows()
 
 
 def test_options_of_a_file_with_a_task_are_an_error(tmp_path):
@@ -115,7 +116,7 @@ def test_options_of_a_file_with_a_task_are_an_error(tmp_path):
         (Layout(), {"label_order": ("a", "b")}),
     ):
         with pytest.raises(ConfigurationError, match="is about --data FILE, and the rows come from the task sst2"):
-            training_data("sst2", None, layout, **options)
+            RowChoice("sst2", None, layout, **options).rows()
 
 
 def lines(golds: dict[str, list[object]]) -> str:

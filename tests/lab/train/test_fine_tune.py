@@ -17,7 +17,7 @@ from transformers import BertForSequenceClassification, BertForTokenClassificati
 from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
-from uatlite.lab.train.dataset import NO_TAG, collate, kind_of, training_rows
+from uatlite.lab.train.dataset import NO_TAG, kind_of, training_rows
 from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
 from uatlite.lab.train.recipe import (
@@ -68,7 +68,7 @@ def test_it_learns_and_the_directory_is_a_classifier_with_label_names(name, job,
     assert tuple(checkpoint.id2label.values()) == columns
     assert (checkpoint.model.config.problem_type == "multi_label_classification") == (name == "labelled")
     rows = training_rows(data, checkpoint.model, checkpoint.tokenizer, None)
-    batch = collate([(rows, i) for i in range(len(rows))])
+    batch = rows.batch(range(len(rows)))
     with torch.inference_mode():
         outputs = checkpoint.model(**batch)
     asked = batch["labels"] != NO_TAG
@@ -230,11 +230,11 @@ def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path, tin
     # [CLS] @ ada love ##lace in ada love . [SEP]
     assert rows.labels[0] == [none, begin, inside, inside, none, out, other, out, out, none]
     assert rows.labels[1] == [none, out, begin, none, none]
-    batch = collate([(rows, 0), (rows, 1)])
+    batch = rows.batch((0, 1))
     assert batch["labels"].shape == batch["input_ids"].shape
     assert batch["labels"][1].tolist() == rows.labels[1] + [none] * 5
     tokenizer.padding_side = "left"  # makes no difference
-    assert collate([(rows, 0), (rows, 1)])["labels"].equal(batch["labels"])
+    assert rows.batch((0, 1))["labels"].equal(batch["labels"])
     cut = training_rows(data, model, tokenizer, 8)
     assert cut.labels[0] == [none, begin, inside, inside, none, out, other, none]
 

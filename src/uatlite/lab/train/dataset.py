@@ -55,57 +55,47 @@ class TrainingData:
         return notes
 
 
-def training_data(
-    task: str | None,
-    data: Path | None,
-    layout: Layout,
-    *,
-    data_dir: Path | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    early_stopping: bool = False,
-    **options: Any,
-) -> TrainingData:
-    """The rows of a task, or of a user's file with this layout; `options` are fields of `LabelledFile`.
-
-    Early stopping watches the calibration split of a task.
-    """
-    only = {name: options.get(name) for name in ("validation", "label_order")}
-    check_source(task, data, **unless_default(layout), **only)
-    if data is not None:
-        return LabelledFile(data, layout, **options).rows(limit=limit, seed=seed, early_stopping=early_stopping)
-    validation = load(str(task), "calibration", data_dir) if early_stopping else None
-    return TrainingData(load(str(task), "train", data_dir, limit=limit, seed=seed), validation)
-
-
 @dataclass(frozen=True)
-class LabelledFile:
-    """A user's labelled file to train on; the share `held_out` of its rows is kept for calibration.
+class RowChoice:
+    """Which rows to train on: those of a task, or those of a user's labelled file with this layout.
 
-    `label_order` gives the classes of the model in order; without it they are read from the file, numbers in their
-    order and names in alphabetical order. Early stopping watches the rows of the file `validation`, or else the
-    held-out rows. Unusable rows are set aside, or with `strict` an error.
+    Of a file the share `held_out` is kept for calibration. `label_order` gives the classes of the model in order;
+    without it they are read from the file, numbers in their order and names in alphabetical order. Unusable rows are
+    set aside, or with `strict` an error. Early stopping watches the calibration split of a task; of a file the rows of
+    the file `validation`, or else the held-out rows.
     """
 
-    path: Path
+    task: str | None
+    data: Path | None
     layout: Layout
+    data_dir: Path | None = None
+    limit: int | None = None
+    seed: int = 0
+    early_stopping: bool = False
     label_order: Sequence[str] | None = None
     held_out: float = 0.2
     validation: Path | None = None
     strict: bool = False
 
-    def __post_init__(self) -> None:
+    def rows(self) -> TrainingData:
+        """The rows; a file is read once."""
+        given = {"validation": self.validation, "label_order": self.label_order}
+        check_source(self.task, self.data, **unless_default(self.layout), **given)
+        if self.data is not None:
+            return self._of_file(self.data)
+        watched = load(str(self.task), "calibration", self.data_dir) if self.early_stopping else None
+        train = load(str(self.task), "train", self.data_dir, limit=self.limit, seed=self.seed)
+        return TrainingData(train, watched)
+
+    def _of_file(self, path: Path) -> TrainingData:
         if not 0 <= self.held_out < 1:
             raise ConfigurationError(
                 f"--held-out {self.held_out} is not allowed: a share from 0 to below 1, as in 0.2."
             )
-
-    def rows(self, *, limit: int | None = None, seed: int = 0, early_stopping: bool = False) -> TrainingData:
-        """The rows of the file, which is read once."""
-        rows = list(read_rows(self.path))
+        rows = list(read_rows(path))
         if not rows:
-            raise DataError(f"{self.path} holds no row; give a file with a text and a label in every row.")
-        task = task_from_file(self.path, self.layout, self.label_order, rows=rows, strict=False)
+            raise DataError(f"{path} holds no row; give a file with a text and a label in every row.")
+        task = task_from_file(path, self.layout, self.label_order, rows=rows, strict=False)
         task = replace(task, layout=replace(task.layout, codes=task.labels))
         rejects: list[Reject] = []
         data = self._load(task, rows, rejects)
@@ -113,13 +103,13 @@ class LabelledFile:
         train = replace(
             data,
             split="train",
-            examples=tuple(sample(take_share(data.examples, (0, cut)), limit, seed)),
-            source=f"{self.path.name}, {cut} % of {len(data):,} rows",
+            examples=tuple(sample(take_share(data.examples, (0, cut)), self.limit, self.seed)),
+            source=f"{path.name}, {cut} % of {len(data):,} rows",
         )
-        self._check_labels(train)
+        check_labels(train, path)
         kept = tuple(take_share(data.examples, (cut, 100))) if cut < 100 else ()
-        held_out = replace(data, split="held-out", examples=kept, source=self.path.name) if kept else None
-        watched = held_out if early_stopping else None
+        held_out = replace(data, split="held-out", examples=kept, source=path.name) if kept else None
+        watched = held_out if self.early_stopping else None
         if self.validation is not None:
             watched = self._load(replace(task, path=self.validation), read_rows(self.validation), [])
         return TrainingData(train, watched, held_out, task.layout, rejects)
@@ -130,24 +120,25 @@ class LabelledFile:
             raise DataError(f"{rejects[0].as_error()} Without --strict such rows are listed and skipped.")
         return data
 
-    def _check_labels(self, train: Dataset) -> None:
-        """Raise where a label, or a type of entities, is that of no row."""
-        types = {span.label for example in train.examples for span in example.entities or ()}
-        columns = {i for example in train.examples for i in example.labels or ()} | set(train.gold)
-        for i, label in enumerate(train.labels):
-            if label not in types and i not in columns:
-                raise DataError(
-                    f"{self.path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of "
-                    "it, or train on more of the file: a lower --held-out, a higher --limit."
-                )
+
+def check_labels(train: Dataset, path: Path) -> None:
+    """Raise where a label, or a type of entities, is that of no row."""
+    types = {span.label for example in train.examples for span in example.entities or ()}
+    columns = {i for example in train.examples for i in example.labels or ()} | set(train.gold)
+    for i, label in enumerate(train.labels):
+        if label not in types and i not in columns:
+            raise DataError(
+                f"{path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of it, or "
+                "train on more of the file: a lower --held-out, a higher --limit."
+            )
 
 
 Labels = tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
-    """Tokens and labels, (rows,) each. An item is an index of them; `collate` makes a padded batch of several.
+class TrainingRows(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Tokens and labels, (rows,) each, from which a data loader draws whole batches.
 
     The labels of a row are its class, or 0 or 1 for each of several labels, or a tag for each of its tokens.
     """
@@ -158,13 +149,23 @@ class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, i: int) -> "tuple[TrainingRows, int]":
-        return self, i
+    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels`.
+
+        Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding.
+        """
+        inputs = self.tokens.pad(rows)
+        labels: list[Any] = [self.labels[i] for i in rows]
+        if isinstance(labels[0], list) and isinstance(labels[0][0], int):
+            width = inputs["input_ids"].shape[1]
+            labels = [row + [NO_TAG] * (width - len(row)) for row in labels]
+        return {**inputs, "labels": torch.tensor(labels)}
+
+    __getitems__ = batch  # what a data loader asks for
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
         """All rows in batches of similar length, with their labels."""
-        for batch in self.tokens.batches():
-            yield collate([(self, i) for i in batch.rows])
+        return (self.batch(batch.rows) for batch in self.tokens.batches())
 
 
 def training_rows(
@@ -230,20 +231,6 @@ def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int,
             first = begun.setdefault(word, i)
             firsts[first] = firsts.get(first, (start, end))[0], end
     return firsts
-
-
-def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
-    """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels`.
-
-    Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding.
-    """
-    rows, indices = items[0][0], [i for _, i in items]
-    inputs = rows.tokens.pad(indices)
-    labels: list[Any] = [rows.labels[i] for i in indices]
-    if isinstance(labels[0], list) and isinstance(labels[0][0], int):
-        width = inputs["input_ids"].shape[1]
-        labels = [row + [NO_TAG] * (width - len(row)) for row in labels]
-    return {**inputs, "labels": torch.tensor(labels)}
 
 
 class LengthGrouped(LengthGroupedSampler):  # type: ignore[misc]

@@ -26,18 +26,18 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from uatlite.codec import dump
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.train.dataset import TARGETS, LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
+from uatlite.lab.train.dataset import TARGETS, LengthGrouped, TrainingRows, classes, kind_of, training_rows
 from uatlite.lab.train.recipe import (
     CHECKPOINTS,
     PLAIN,
+    RECORD,
     MethodTraining,
     Recipe,
     TrainingJob,
     TrainingRecord,
     TrainingRun,
-    begin,
-    finish,
     finished,
     read_finished,
 )
@@ -45,6 +45,7 @@ from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS
 from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers
 from uatlite.model.weights import last_layer
+from uatlite.text.write import Pieces, write_record
 from uatlite.values import Dataset, Kind
 
 Advance = Callable[[float], None]
@@ -136,13 +137,18 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
         loss = super().compute_loss(model, *arguments, **options)
         if not model.training:
             return loss  # with the outputs, where they are asked for
-        return loss + self._training.penalty(self._plain(model), len(self.train_dataset))
+        return loss + self._training.penalty(self.model, len(self.train_dataset))
 
     def create_optimizer(self, model: Any = None) -> Any:
-        if self.optimizer is None:
-            super().create_optimizer(model)
-            _regroup(self.optimizer, self._training.groups(self._plain(model or self.model)))
-        return self.optimizer
+        if self.optimizer is not None:
+            return self.optimizer
+        optimizer: Any = super().create_optimizer(model)
+        for group in self._training.groups(self.model):
+            moved = {id(parameter) for parameter in group["params"]}
+            for other in optimizer.param_groups:
+                other["params"] = [parameter for parameter in other["params"] if id(parameter) not in moved]
+            optimizer.add_param_group(group)
+        return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
@@ -152,48 +158,21 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def _plain(self, model: Any) -> PreTrainedModel:
-        return self.accelerator.unwrap_model(model)
-
 
 class StepCallback(TrainerCallback):  # type: ignore[misc]
     """Calls `MethodTraining.after_step` and `advance` after every step."""
 
-    def __init__(self, training: MethodTraining, model: PreTrainedModel, advance: Advance) -> None:
-        self._training, self._model, self._advance = training, model, advance
-        self._done = 0
+    def __init__(self, training: MethodTraining, advance: Advance) -> None:
+        self._training, self._advance, self._done = training, advance, 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if state.global_step == 0:
-            self._training.after_step(self._model, 0, state.max_steps)
+            self._training.after_step(model, 0, state.max_steps)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._training.after_step(self._model, state.global_step, state.max_steps)
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self._training.after_step(model, state.global_step, state.max_steps)
         self._advance(state.global_step - self._done)
         self._done = state.global_step
-
-
-def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
-    """Move the parameters of `groups` out of their present groups, and add them with their own settings."""
-    for group in groups:
-        moved = {id(parameter) for parameter in group["params"]}
-        for other in optimizer.param_groups:
-            other["params"] = [parameter for parameter in other["params"] if id(parameter) not in moved]
-        optimizer.add_param_group(group)
-
-
-def check_one_process() -> None:
-    """Raise where a launcher (accelerate, torchrun) started several processes.
-
-    They would multiply the batch of the recipe, and each would write into the same directory.
-    """
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if processes > 1:
-        raise ConfigurationError(
-            f"{processes} processes were started for one training, which runs in one: the recipe's batch and the "
-            "record are those of one process. Use: accelerate launch --num_processes 1 -m uatlite train …, "
-            "or plain uatlite train."
-        )
 
 
 SEEDS_APART = 1000
@@ -216,21 +195,39 @@ def fine_tune(
     the model that laplace is fitted on. `resume` continues from the last checkpoint and ends with the weights of an
     uninterrupted run; a finished run is left as it is. `advance` gets the steps of the optimizer, finished ones too.
     """
-    check_one_process()
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:  # they would multiply the batch of the recipe, and each would write into the same directory
+        raise ConfigurationError(
+            f"{processes} processes were started for one training, which runs in one: the recipe's batch and the "
+            "record are those of one process. Use: accelerate launch --num_processes 1 -m uatlite train …, "
+            "or plain uatlite train."
+        )
     training.check(job)
     directory = Path(directory)
     members = _plain_records(training, job, [Path(base) for base in bases])
-    run = job.run(_identity(training, job, members))
+    seeds = [record.run.seed for record in members.values()]
+    usual = seeds == [job.seed + SEEDS_APART * i for i in range(len(seeds))]
+    run = job.run(training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}")
     if resume and (done := finished(directory, run)) is not None:
         advance(steps(training, job, len(bases)))
         return done
-    resumed = begin(directory, run, resume=resume)
+    checkpoints = Pieces(directory / CHECKPOINTS, record="run.json")
+    resumed = resume and checkpoints.begun
+    if not resumed:
+        checkpoints.remove()
+        checkpoints.begin(dump(run))
+    elif differs := checkpoints.differences(dump(run)):
+        raise ConfigurationError(
+            f"{directory} holds a run with another {', '.join(differs)}; resume with the settings that it was begun "
+            "with, or train into another directory."
+        )
     with _isolated():
         if training.from_plain:
             record = _of_members(training, job, directory, run, members, advance)
         else:
             record = _tuned(training, job, directory, run, resumed, advance)
-    finish(directory, record)
+    write_record(directory / RECORD, dump(record))
+    checkpoints.remove()
     return record
 
 
@@ -252,9 +249,9 @@ def _tuned(
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
     arguments, data = _arguments(job, directory), {"train_dataset": rows, "eval_dataset": watched}
-    trainer = MethodTrainer(training, recipe, model, arguments, collate, **data, processing_class=tokenizer)
+    trainer = MethodTrainer(training, recipe, model, arguments, lambda batch: batch, **data, processing_class=tokenizer)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(StepCallback(training, model, advance))
+    trainer.add_callback(StepCallback(training, advance))
     if recipe.patience is not None:
         trainer.add_callback(EarlyStoppingCallback(recipe.patience))
     outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
@@ -280,6 +277,12 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory:
 
 def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
     recipe = job.recipe
+    checkpoints: dict[str, Any] = {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}
+    if job.checkpoint_steps is not None:
+        checkpoints = {"save_strategy": "steps", "save_steps": job.checkpoint_steps}
+    elif recipe.patience is not None:
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+        checkpoints = {"save_strategy": "epoch", **best}
     return TrainingArguments(
         output_dir=str(directory / CHECKPOINTS),
         seed=job.seed,
@@ -292,7 +295,7 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         eval_strategy="no" if job.validation is None else "epoch",
         bf16=recipe.precision == "bf16",
         use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
-        **_checkpointing(recipe.patience, recipe.epochs, job.checkpoint_steps),
+        **checkpoints,
         optim="adamw_torch_fused",
         per_device_eval_batch_size=64,
         save_total_limit=2,
@@ -302,16 +305,6 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-
-
-def _checkpointing(patience: int | None, epochs: int, steps: int | None) -> dict[str, Any]:
-    """When checkpoints are written, and with a patience which one is kept."""
-    if steps is not None:
-        return {"save_strategy": "steps", "save_steps": steps}
-    if patience is None:
-        return {"save_strategy": "epoch" if epochs > 1 else "no"}  # the end of the only epoch needs none
-    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
-    return {"save_strategy": "epoch", **best}
 
 
 def _of_members(
@@ -345,13 +338,6 @@ def _of_members(
         train_loss=sum(record.train_loss for record in records) / len(records),
         validation_nll=sum(nlls) / len(nlls) if nlls else None,
     )
-
-
-def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
-    """The identity of the training, with the seeds of its members where they are not the usual ones."""
-    seeds = [record.run.seed for record in plain.values()]
-    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
-    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
 
 
 def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.codec import dump, load
+from uatlite.codec import load
 from uatlite.errors import ConfigurationError, StoreError, check_choice
 from uatlite.lab.train.dataset import kind_of
 from uatlite.model.architectures import HEADS
 from uatlite.spelling import change, differences, spelling
-from uatlite.text.write import Pieces, read_record, write_record
+from uatlite.text.write import read_record
 from uatlite.values import Dataset
 
 
@@ -246,30 +246,6 @@ class TrainingRecord:
         )
 
 
-def begin(directory: Path, run: TrainingRun, *, resume: bool) -> bool:
-    """Start a run, or with `resume` continue it; returns whether there is a run to continue.
-
-    Without `resume` the checkpoints of an earlier run are removed; with it, checkpoints of another run are an error.
-    """
-    pieces = _checkpoints(directory)
-    if resume and pieces.begun:
-        if differs := pieces.differences(dump(run)):
-            raise ConfigurationError(
-                f"{directory} holds a run with another {', '.join(differs)}; resume with the settings that it was "
-                "begun with, or train into another directory."
-            )
-        return True
-    pieces.remove()
-    pieces.begin(dump(run))
-    return False
-
-
-def finish(directory: Path, record: TrainingRecord) -> None:
-    """Write the record and remove the checkpoints."""
-    write_record(directory / RECORD, dump(record))
-    _checkpoints(directory).remove()
-
-
 def read_finished(directory: str | Path) -> TrainingRecord | None:
     """The record of the finished run in a directory; a broken one counts as none."""
     try:
@@ -282,7 +258,3 @@ def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
     """The record of this run, if the directory holds its result."""
     record = read_finished(directory)
     return record if record is not None and record.run == run else None
-
-
-def _checkpoints(directory: Path) -> Pieces:
-    return Pieces(directory / CHECKPOINTS, record="run.json")
