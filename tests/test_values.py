@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from uatlite.values import Choices, Dataset, Example, Span, Words, map_strings, strings
+from uatlite.values import Choices, Dataset, Example, Span, Words, strings
 
 EXAMPLES = (Example("1", "good", 1), Example("2", ("a premise", "a hypothesis"), 0))
 
@@ -21,12 +21,6 @@ def dataset(**changes):
 )
 def test_strings_are_all_the_strings_of_a_text(text, parts):
     assert strings(text) == parts
-
-
-def test_map_strings_leaves_the_options_alone():
-    assert map_strings("one", str.upper) == "ONE"
-    assert map_strings(("a", "b"), str.upper) == ("A", "B")
-    assert map_strings(Choices("q", ("x", "y")), str.upper) == Choices("Q", ("x", "y"))
 
 
 def test_values_are_frozen():

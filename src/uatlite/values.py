@@ -6,7 +6,7 @@ fault. Nothing here reads files, tokenizes or runs a model.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -69,15 +69,6 @@ def strings(text: Text) -> tuple[str, ...]:
     if isinstance(text, Words):
         return (text.text,)
     return (text,) if isinstance(text, str) else text
-
-
-def map_strings(text: Text, change: Callable[[str], str]) -> Text:
-    """The text with `change` applied to every string except the options of a question; to each word of words."""
-    if isinstance(text, Choices):
-        return replace(text, question=change(text.question))
-    if isinstance(text, Words):
-        return Words(tuple(map(change, text.tokens)))
-    return change(text) if isinstance(text, str) else (change(text[0]), change(text[1]))
 
 
 @dataclass(frozen=True, slots=True)

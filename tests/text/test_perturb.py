@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError
 from uatlite.text.perturb import BUCKETS, PERTURBATIONS, buckets_of, negate, perturb, swap_characters
-from uatlite.values import Choices, Dataset, Example
+from uatlite.values import Choices, Dataset, Example, Span, Words
 
 SENTENCE = "A thoughtful, provocative and entirely watchable film about 2 brothers in Naples."
 TEXT = st.text(max_size=200)
@@ -88,6 +88,18 @@ def test_a_perturbed_data_set_keeps_ids_labels_and_meta_and_says_what_was_done(n
     assert changed.name == f"made+{name}"
     assert changed.source == f"here, perturbed: {name}, seed 3"
     assert changed.fingerprint != data.fingerprint
+
+
+@pytest.mark.parametrize("text", [SENTENCE, Words(tuple(SENTENCE.split()))])
+def test_entities_stay_in_their_places_and_what_would_move_them_is_refused(text):
+    spans = tuple(Span(SENTENCE.index(word), SENTENCE.index(word) + len(word), "T") for word in ("watchable", "Naples"))
+    data = Dataset("made", "test", ("T",), (Example("1", text, entities=spans),), "here")
+    changed = perturb(data, "swap").examples[0]
+    swapped = changed.text if isinstance(text, str) else changed.text.text
+    assert (changed.entities, swapped) == (spans, swap_characters(SENTENCE))
+    assert [Counter(swapped[s.start : s.end]) for s in spans] == [Counter("watchable"), Counter("Naples")]
+    with pytest.raises(ConfigurationError, match=r"negation cannot perturb made: its entities .* Use swap"):
+        perturb(data, "negation")
 
 
 def test_an_unknown_perturbation_lists_those_there_are():

@@ -26,7 +26,7 @@ from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, table_m
 from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
-from uatlite.model.architectures import answering, check_encoded
+from uatlite.model.architectures import answering, check_encoded, head_of
 from uatlite.model.load import Checkpoint
 from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
@@ -181,7 +181,7 @@ def _tokens(model: PreTrainedModel) -> Candidates | None:
         two = logits.topk(2, dim=-1).values
         return torch.nn.functional.one_hot((two[..., 0] - two[..., 1]).argmin(dim=1), logits.shape[1]).bool()
 
-    return least_sure if answering(model) == "entities" else None
+    return least_sure if "tokens" in head_of(model).logits else None
 
 
 BASELINE = "deterministic"

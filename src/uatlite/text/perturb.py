@@ -1,7 +1,8 @@
 """Controlled damage to texts, and linguistic buckets of them.
 
-`swap` is typing noise and keeps the meaning. `negation` may change the true label, so its effect on confidence, margin
-and entropy says more than its effect on accuracy. Labels, ids and the split stay as they are.
+`swap` is typing noise and keeps the meaning, and every word in its place, so that entities are where they were.
+`negation` may change the true label, so its effect on confidence, margin and entropy says more than its effect on
+accuracy. Gold answers, ids and the split stay as they are.
 
 A text is in a bucket if it has one of the cues below: it negates, counts, hedges or uses medical terms. The cues are
 coarse on purpose, as the paper's are, and match whole words in any case. A text may be in several buckets, or in none.
@@ -12,10 +13,11 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.values import Choices, Dataset, Text, Words, map_strings, strings
+from uatlite.values import Choices, Dataset, Text, Words, strings
 
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
@@ -47,7 +49,13 @@ def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Te
     """
     if not 0 <= rate <= 0.5:
         raise ConfigurationError(f"rate={rate} must lie in 0 to 0.5: a swap takes two characters.")
-    return map_strings(text, lambda string: _swapped(string, seed, rate))
+    swap = partial(_swapped, seed=seed, rate=rate)
+    if isinstance(text, Choices):
+        return replace(text, question=swap(text.question))
+    if isinstance(text, Words):
+        swapped = swap(text.text)
+        return Words(tuple(swapped[start:end] for start, end in text.spans))
+    return swap(text) if isinstance(text, str) else (swap(text[0]), swap(text[1]))
 
 
 def _swapped(string: str, seed: int, rate: float) -> str:
@@ -91,11 +99,14 @@ PERTURBATIONS: dict[str, Callable[[Text, int], Text]] = {"swap": swap_characters
 
 
 def perturb(dataset: Dataset, name: str, seed: int = 0) -> Dataset:
-    """The same data set, ids and labels, with every text perturbed; its name says how: 'sst2+swap'."""
+    """The same data set, ids and gold, with every text perturbed; its name says how: 'sst2+swap'."""
     check_choice("perturbation", name, PERTURBATIONS)
-    if any(example.entities is not None for example in dataset.examples):
-        raise ConfigurationError(f"{name} cannot perturb {dataset.name}: its entities would be in other places.")
     change = PERTURBATIONS[name]
+    if change is negate and any(example.entities is not None for example in dataset.examples):
+        raise ConfigurationError(
+            f"negation cannot perturb {dataset.name}: its entities would be in other places. Use swap, which leaves "
+            "every word where it is."
+        )
     examples = tuple(replace(example, text=change(example.text, seed)) for example in dataset.examples)
     source = f"{dataset.source}, perturbed: {name}, seed {seed}"
     return replace(dataset, name=f"{dataset.name}+{name}", examples=examples, source=source)

@@ -264,12 +264,14 @@ def test_another_machine_stores_the_same(of_kind: Evaluated, tmp_path: Path) -> 
         assert there.ready(job).calibration_.rules == here.ready(job).calibration_.rules
 
 
-def test_metrics_and_perturbations_can_be_asked_for(of_kind: Evaluated, of_labels: Evaluated, tmp_path: Path) -> None:
-    kind = of_kind.results.kind
-    results = of_kind.again(replace(of_kind.plan, metrics=parse_metrics("all", kind)))
-    assert tuple(results.sets[0].scores["base"]) == OUTCOMES[kind].every
-    plan = replace(of_labels.plan, metrics=("label_ece",), perturbations=("swap",))
-    first, swapped = of_labels.again(plan, tmp_path).sets
+def test_metrics_and_perturbations_can_be_asked_for(of_kind: Evaluated, tmp_path: Path) -> None:
+    results, scored = of_kind.results, OUTCOMES[of_kind.results.kind]
+    again = of_kind.again(replace(of_kind.plan, metrics=parse_metrics("all", results.kind)))
+    assert tuple(again.sets[0].scores["base"]) == scored.every
+    plan = replace(of_kind.plan, metrics=(scored.ece,), perturbations=("swap",))
+    first, swapped = of_kind.again(plan, tmp_path).sets
     assert (first.name, swapped.name) == ("rows/test", "rows+swap/test")
-    assert list(swapped.scores["base"]) == ["label_ece"]
-    assert first.scores["base"]["label_ece"] == of_labels.results.sets[0].scores["base"]["label_ece"]
+    assert list(swapped.scores["base"]) == [scored.ece]
+    assert first.scores["base"] == {scored.ece: results.sets[0].scores["base"][scored.ece]}
+    alone = of_kind.again(replace(plan, metrics=(scored.every[-1],)), tmp_path)
+    assert findings(alone, None)

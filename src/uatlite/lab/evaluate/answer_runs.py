@@ -17,21 +17,17 @@ from dataclasses import fields, replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from uatlite.classifier.classifiers import PRODUCTS, AnyProduct
+from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.product import KINDS
 from uatlite.classifier.record import Calibration
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import BASE_METHOD, GivenModels, Job
-from uatlite.lab.evaluate.outcomes import (
-    SEVERAL,
-    GoldRows,
-    JudgedAnswers,
-    PromiseCheck,
-    check_promise,
-)
+from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, JudgedAnswers, PromiseCheck, check_promise
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import Answers, SetScores
 from uatlite.lab.evaluate.runs import Remote, Runs, nothing
@@ -40,6 +36,7 @@ from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.text.write import Pieces
+from uatlite.trust.rule import Wanted
 
 
 class AnswerRuns(Runs):
@@ -50,7 +47,9 @@ class AnswerRuns(Runs):
     def __init__(self, source: GivenModels, store: Store, remote: Remote | None = None) -> None:
         super().__init__(source, store, remote)
         kind = source.plan.test.task.kind
-        self.scores = SEVERAL[kind]
+        scores = OUTCOMES[kind].answers
+        assert scores is not None
+        self.scores = scores
         product = next(product for product in PRODUCTS if KINDS[kind] in product.kinds)
         self.product = partial(product, source.plain.model, source.plain.tokenizer)
         names = self.product(BASE_METHOD).class_names
@@ -79,7 +78,7 @@ class AnswerRuns(Runs):
             for number, start in enumerate(range(0, len(rows.texts), size)):
                 say = partial(self._say, job, rows, slice(start, start + size))
                 parts.append(JudgedAnswers(**kept_arrays(pieces, f"piece-{number:05}.npz", say)))
-                advance(len(parts[-1].passes))
+                advance(len(parts[-1].cut))
             if not pieces.finished:
                 pieces.finish({"texts": len(rows.texts), "pieces": len(parts)})
             self._answers[job] = JudgedAnswers.joined(parts)
@@ -88,10 +87,22 @@ class AnswerRuns(Runs):
     def _say(self, job: Job, rows: GoldRows, some: slice) -> Arrays:
         """What the contender says about some texts."""
         product, begun = self.ready(job), time.perf_counter()
-        said = product.predict(rows.texts[some], check_shift=False)
+        said: Any = product.predict(rows.texts[some], check_shift=False)
         seconds = time.perf_counter() - begun
-        gold = product.kind.gold(rows.gold[some], said.texts, said.classes)
-        return vars(JudgedAnswers.of(said, gold, self.scores, contender_of(job).name == BASE_METHOD, seconds))
+        gold, rule = product.kind.gold(rows.gold[some], said.texts, said.classes), said.rule
+        usual = contender_of(job).name == BASE_METHOD
+        judged = JudgedAnswers(
+            text=said.answers.text,
+            column=said.answers.kind,
+            right=~said.labelled(gold, Wanted(score=LOG_ODDS)).errors,
+            confidence=self.scores.usual(said) if usual else said.sure,
+            score=said.scores(LOG_ODDS if rule is None else rule.score),
+            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
+            gold=self.scores.gold(gold, len(said.classes)),
+            cut=said.cut_tokens,
+            seconds=np.full(len(said), seconds / max(len(said), 1)),
+        )
+        return vars(judged)
 
     def _pieces(self, job: Job) -> Pieces:
         """Where the answers of a job are; what determines them is their record, and its hash the name."""

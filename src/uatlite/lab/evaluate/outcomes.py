@@ -17,12 +17,12 @@ from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimate, Estimates, Interval, Resampling, intervals
+from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimate, Estimates, Resampling, intervals
 from uatlite.metrics.rows import Rows, ratio
 from uatlite.text.labels import Alignment, fold
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.trust.rule import Rule, Wanted
+from uatlite.trust.rule import Rule
 from uatlite.values import Dataset, Floats, Integers, Kind, Marks, Text
 
 HEADLINE = (
@@ -47,11 +47,6 @@ class Outcome:
     """(labelled rows,): how much each row looks out of scope; None where the task has no such rows"""
     out_of_scope: Marks | None = None
     """(labelled rows,): which rows are out of scope"""
-
-    @classmethod
-    def of_answers(cls, answers: AnswerRows, pairs: bool) -> "Outcome":
-        """Several answers a text, which are pairs of a text and a label, or entities."""
-        return cls(Rows(answers.probabilities, answers.labels, answers.precision) if pairs else answers, answers)
 
 
 def fit_calibrator(name: str, predictions: StoredPredictions) -> LogitCalibrator:
@@ -118,8 +113,6 @@ def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str 
 
 # ── several answers a text ─────────────────────────────────────────────────────────────────────────────────────────
 
-_LOG_ODDS = "log-odds"
-
 
 @dataclass(frozen=True, eq=False)
 class GoldRows:
@@ -128,8 +121,8 @@ class GoldRows:
     texts: list[Text]
     gold: list[list[Any]]
     """the entities of each text, (start, end, type); or its labels"""
-    unknown: int
-    """gold answers of kinds that the model does not know, which are not counted"""
+    note: str
+    """how the names of the set fit those of the model"""
 
     @classmethod
     def of(cls, dataset: Dataset, classes: Sequence[str]) -> "GoldRows":
@@ -147,14 +140,10 @@ class GoldRows:
                 f"{dataset.name}/{dataset.split}: none of its labels ({', '.join(dataset.labels)}) is one of the "
                 f"model's: {', '.join(classes)}. Evaluate a model of this task."
             )
-        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], unknown)
-
-    @property
-    def note(self) -> str:
-        """How the names of the set fit those of the model."""
-        if not self.unknown:
-            return "every gold answer is of a kind that the model knows"
-        return f"{self.unknown:,} gold answers are of kinds that the model does not know, and are not counted"
+        note = "every gold answer is of a kind that the model knows"
+        if unknown:
+            note = f"{unknown:,} gold answers are of kinds that the model does not know, and are not counted"
+        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,33 +162,15 @@ class JudgedAnswers:
     reported: Marks
     gold: Integers
     """(texts, columns): how many gold answers there are"""
-    passes: Integers
     cut: Integers
     """tokens that were cut off"""
     seconds: Floats
     """how long it took"""
 
     @classmethod
-    def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool, seconds: float) -> "JudgedAnswers":
-        """Predictions beside the gold of their texts; with `usual` by the usual confidence."""
-        rule = said.rule
-        return cls(
-            text=said.answers.text,
-            column=said.answers.kind,
-            right=~said.labelled(gold, Wanted(score=_LOG_ODDS)).errors,
-            confidence=scores.usual(said) if usual else said.sure,
-            score=said.scores(_LOG_ODDS if rule is None else rule.score),
-            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
-            gold=scores.gold(gold, len(said.classes)),
-            passes=said.passes,
-            cut=said.cut_tokens,
-            seconds=np.full(len(said), seconds / max(len(said), 1)),
-        )
-
-    @classmethod
     def joined(cls, parts: Sequence["JudgedAnswers"]) -> "JudgedAnswers":
         """What is said about the texts of all parts, one after the other."""
-        starts = np.cumsum([0, *(len(part.passes) for part in parts)])
+        starts = np.cumsum([0, *(len(part.cut) for part in parts)])
         values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
         moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
         return cls(**values | {"text": np.concatenate(moved)})
@@ -207,7 +178,7 @@ class JudgedAnswers:
     @property
     def rows(self) -> AnswerRows:
         """The confidence that each answer is right, or applies, against whether it does."""
-        return AnswerRows.of(self.confidence, self.right, self.text, texts=len(self.passes))
+        return AnswerRows.of(self.confidence, self.right, self.text, texts=len(self.cut))
 
     def tally(self, chosen: Marks) -> Floats:
         """(texts, columns): how many of the chosen answers there are."""
@@ -248,9 +219,14 @@ def check_promise(
     """The rule on the answers of the set `name`; intervals resample texts. Of pairs it covers those that apply."""
     reported, wrong, target = said.reported, said.reported & ~said.right, float(rule.target or 0.0)
     counted = said.right if pairs else np.ones(len(said.right), dtype=np.bool_)
-    shares = {"risk": (wrong, reported), "coverage": (reported & counted, counted)}
-    estimates = {name: _share(said.tally(some), said.tally(every)) for name, (some, every) in shares.items()}
-    risk, coverage = intervals(Estimates(estimates, (len(said.passes),)), how).values()
+
+    def share(some: Marks, every: Marks) -> Estimate:
+        numerator, denominator = (said.tally(chosen).sum(axis=1) for chosen in (some, every))
+        return Estimate(lambda counts: ratio(counts @ numerator, counts @ denominator))
+
+    shares = {"risk": share(wrong, reported), "coverage": share(reported & counted, counted)}
+    risk, coverage = intervals(Estimates(shares, (len(said.cut),)), how).values()
+    ends = [(float(np.nan_to_num(each.low)), float(np.nan_to_num(each.high))) for each in (risk, coverage)]
     none = not reported.any()
     return PromiseCheck(
         contender=contender,
@@ -262,9 +238,9 @@ def check_promise(
         reported=int(reported.sum()),
         wrong=int(wrong.sum()),
         risk=None if none else risk.point,
-        risk_interval=None if none else _ends(risk),
+        risk_interval=None if none else ends[0],
         coverage=float(np.nan_to_num(coverage.point)),
-        coverage_interval=_ends(coverage),
+        coverage_interval=ends[1],
         best=best_coverage(said.score, said.right, counted, target),
     )
 
@@ -280,30 +256,12 @@ def best_coverage(scores: Floats, right: Marks, counted: Marks, target: float) -
     return float(counted[order][: fitting[-1] + 1].sum() / counted.sum())
 
 
-def _ends(interval: Interval) -> tuple[float, float]:
-    return float(np.nan_to_num(interval.low)), float(np.nan_to_num(interval.high))
-
-
-def _share(some: Floats, every: Floats) -> Estimate:
-    """A ratio of sums, (texts, columns) each."""
-    numerator, denominator = some.sum(axis=1), every.sum(axis=1)
-    return Estimate(lambda counts: ratio(counts @ numerator, counts @ denominator))
-
-
 # ── what is scored ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class KindScores:
-    """What is scored of what a model says about a text: by default, and all that can be asked for."""
-
-    metrics: tuple[str, ...]
-    every: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AnswerScores(KindScores):
-    """The same of several answers a text, and how."""
+class AnswerScores:
+    """How several answers a text are scored."""
 
     pairs: bool
     """whether every pair of a text and a label is an answer"""
@@ -331,7 +289,7 @@ def entity_estimates(said: JudgedAnswers) -> Estimates:
     """The metrics of entities."""
     every = np.ones(len(said.text), dtype=np.bool_)
     found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
-    return Estimates({**said.rows.estimates(), **found.estimates()}, (len(said.passes),))
+    return Estimates({**said.rows.estimates(), **found.estimates()}, (len(said.cut),))
 
 
 def label_estimates(said: JudgedAnswers) -> Estimates:
@@ -345,16 +303,34 @@ LABEL_METRICS = (
 )  # fmt: skip
 ENTITY_METRICS = ("answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1", "precision", "recall")
 
-SEVERAL: dict[Kind, AnswerScores] = {
-    "labels": AnswerScores(
-        LABEL_METRICS, LABEL_METRICS, True, lambda said: said.sure, lambda gold, _: gold.astype(np.int64),
-        label_estimates, lambda target: {"target_precision": 1.0 - target},
+
+@dataclass(frozen=True)
+class KindScores:
+    """What is scored of one kind of answers."""
+
+    metrics: tuple[str, ...]
+    """by default"""
+    every: tuple[str, ...]
+    """all that can be asked for"""
+    ece: str
+    """the one that says how well it is calibrated"""
+    answers: AnswerScores | None = None
+    """None where a text has one answer"""
+
+
+_ONE = KindScores(HEADLINE, tuple(METRICS), "ece")
+OUTCOMES: dict[Kind, KindScores] = {
+    "one": _ONE,
+    "choice": _ONE,
+    "labels": KindScores(
+        LABEL_METRICS, LABEL_METRICS, "label_ece",
+        AnswerScores(
+            True, lambda said: said.sure, lambda gold, _: gold.astype(np.int64), label_estimates,
+            lambda target: {"target_precision": 1.0 - target},
+        ),
     ),
-    "entities": AnswerScores(
-        ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), False, entity_score, entity_counts,
-        entity_estimates, lambda target: {"target_risk": target},
+    "entities": KindScores(
+        ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), "answer_ece",
+        AnswerScores(False, entity_score, entity_counts, entity_estimates, lambda target: {"target_risk": target}),
     ),
 }  # fmt: skip
-"""kind of an answer, of which a text may have several -> what is scored of it"""
-OUTCOMES: dict[Kind, KindScores] = {**dict.fromkeys(("one", "choice"), KindScores(HEADLINE, tuple(METRICS))), **SEVERAL}
-"""kind of an answer -> what is scored of it"""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.outcomes import OUTCOMES, SEVERAL
+from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
@@ -175,7 +175,7 @@ class Plan:
     @property
     def several(self) -> bool:
         """Whether the model says several answers about a text."""
-        return self.test.task.kind in SEVERAL
+        return OUTCOMES[self.test.task.kind].answers is not None
 
     def _check_calibration(self) -> None:
         for contender in self.contenders if self.several else ():

@@ -13,7 +13,7 @@ from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.comparison import Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, PromiseCheck
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, OUTCOMES, PromiseCheck
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example, Kind
@@ -174,6 +174,11 @@ class Results:
     """what the model says about a text: one answer (one, choice), many labels (many), or entities (tokens)"""
     promises: tuple[PromiseCheck, ...] = ()
     """of several answers a text: what each calibrated contender promises, on every set"""
+
+    @property
+    def several(self) -> bool:
+        """Whether a text has several answers: entities, or labels."""
+        return OUTCOMES[self.kind].answers is not None
 
     @cached_property
     def verdict(self) -> Verdict | None:

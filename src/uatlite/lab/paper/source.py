@@ -39,6 +39,7 @@ from uatlite.lab.train.recipe import (
     recipe_for,
 )
 from uatlite.metrics.intervals import RESAMPLES
+from uatlite.model.architectures import HEADS
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.files import hub_access
 from uatlite.text.schema import Task, catalogue, find_task
@@ -310,7 +311,9 @@ class FineTunedModels:
         """The work of an optimizer step; forward and backward together count as three passes."""
         data = self.data(fit.task)
         batch = min(self.settings.recipe_of(fit.task).batch_size, len(data.train))
-        return 3.0 * batch * (len(data.task.labels) if data.task.kind == "choice" else 1)  # one for each option
+        return (
+            3.0 * batch * (len(data.task.labels) if "choices" in HEADS[data.task.kind].inputs else 1)
+        )  # one for each option
 
     def fine_tune(self, fit: Model, advance: Callable[[float], None]) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""

@@ -29,7 +29,7 @@ from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.outcomes import SEVERAL, Outcome, class_indices, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Answers, Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
@@ -69,8 +69,7 @@ class Evaluation:
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
-        several = has_several(self.results)
-        return tuple(parse_contender(name, several) for name in self.results.contenders)
+        return tuple(parse_contender(name, self.results.several) for name in self.results.contenders)
 
     @cached_property
     def calibrators(self) -> dict[str, LogitCalibrator | None]:
@@ -82,7 +81,7 @@ class Evaluation:
 
     def outcomes(self, set_name: str) -> Outcomes:
         """What every contender says about a scored set."""
-        if has_several(self.results):
+        if self.results.several:
             return {name: self.answers[set_name, name] for name in self.results.contenders}
         return {
             contender.name: outcome_of(
@@ -134,11 +133,6 @@ class Evaluation:
         return self._loaded[key]
 
 
-def has_several(results: Results) -> bool:
-    """Whether a text has several answers: entities, or labels."""
-    return results.kind in SEVERAL
-
-
 def home_of(path: str | Path) -> Path:
     """The directory with results and store: `path`, or its parent where `path` is the store."""
     path = Path(path)
@@ -151,7 +145,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
     results = read_results(home / RESULTS)
-    if has_several(results):
+    if results.several:
         return Evaluation(results, home, answers=read_answers(home / ANSWERS, results))
     complete = {run.provenance.recipe.key: run for run in Store(home / STORE).runs() if run.complete}
     return Evaluation(results, home, complete)
@@ -211,11 +205,13 @@ def write_answers(answers: Answers, directory: Path) -> Path:
 def read_answers(path: Path, results: Results) -> dict[tuple[str, str], Outcome]:
     """The answers that `write_answers` wrote beside results."""
     try:
-        arrays, outcomes = load_file(path), {}
+        arrays, outcomes, scored = load_file(path), {}, OUTCOMES[results.kind].answers
         for scores, contender in product(results.sets, results.contenders):
             kept = (arrays[f"{scores.name} | {contender} | {name}"] for name in ("confidence", "right", "text"))
-            rows = AnswerRows.of(*kept, texts=scores.rows)
-            outcomes[scores.name, contender] = Outcome.of_answers(rows, results.kind == "labels")
+            answers = AnswerRows.of(*kept, texts=scores.rows)
+            pairs = scored is not None and scored.pairs
+            rows = Rows(answers.probabilities, answers.labels, answers.precision) if pairs else answers
+            outcomes[scores.name, contender] = Outcome(rows, answers)
     except (OSError, KeyError, SafetensorError) as error:
         raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error
     return outcomes

@@ -23,7 +23,6 @@ from uatlite.lab.report.evaluation import (
     Evaluation,
     abstain,
     as_line,
-    has_several,
     name_of_row,
     open_evaluation,
 )
@@ -68,7 +67,7 @@ def build_report(
     that of a calibrated classifier; without it the calibration rows say what is in scope.
     """
     directory, opened = Path(directory), open_evaluation(evaluation)
-    results, home, several = opened.results, opened.home, has_several(opened.results)
+    results, home, several = opened.results, opened.home, opened.results.several
     for option, given in (("--method", contender), ("--model", model)):
         if several and given is not None:
             raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {home}.")

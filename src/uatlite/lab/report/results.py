@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from uatlite.lab.evaluate.comparison import Score, Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, OUTCOMES
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
-from uatlite.lab.report.evaluation import TEXTS, Abstention, has_several, text_line, write_answers
+from uatlite.lab.report.evaluation import TEXTS, Abstention, text_line, write_answers
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
@@ -123,7 +123,7 @@ def _cost(results: Results, contender: str) -> str:
 def legend(results: Results, tables: Iterable[Table], mark: str = "*") -> str:
     """How to read the cells of these tables, where `mark` marks the best of a column."""
     how, seeds = results.resampling, max(int(about["seeds"]) for about in results.methods.values())
-    drawn = "texts, with all of their answers" if has_several(results) else "rows"
+    drawn = "texts, with all of their answers" if results.several else "rows"
     sentences = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the {drawn}."]
     if seeds > 1:
         sentences.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
@@ -257,13 +257,13 @@ def promise_lines(results: Results) -> list[str]:
 def findings(results: Results, abstention: Abstention | None) -> list[str]:
     """At most three sentences: the verdict, calibration under shift or by calibrating, the effect of abstention."""
     first, shifts = results.sets[0], results.sets[1:]
-    ece, steady, calibrated = "answer_ece" if results.kind == "entities" else "label_ece", None, None
-    if has_several(results):
+    ece, steady, calibrated = OUTCOMES[results.kind].ece, None, None
+    if results.several:
         used = {name: results.methods[name]["calibrator"] != NO_CALIBRATOR for name in results.contenders}
-        if any(used.values()) and not used[results.contenders[0]]:
+        if ece in results.metrics and any(used.values()) and not used[results.contenders[0]]:
             calibrated = min(filter(used.get, used), key=lambda name: first.scores[name][ece].mean)
-    elif shifts and "ece" in results.metrics:
-        steady = min(results.contenders, key=lambda name: shifts[0].scores[name]["ece"].mean)
+    elif shifts and ece in results.metrics:
+        steady = min(results.contenders, key=lambda name: shifts[0].scores[name][ece].mean)
     text = filled(
         "findings.txt.j2",
         results=results,
