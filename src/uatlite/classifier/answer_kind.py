@@ -1,26 +1,24 @@
 """What a model says about a text: one class, one option, labels or entities. All that differs by it is behind one seam.
 
-    texts → `read` → Reading → `say` → Predictions → what becomes of each text → row
+    texts → `read` → Reading → `predictions.of` → Predictions → what becomes of each text → row
 
-One class is the case of one answer a text. A new kind is one class that derives from `AnswerKind`, and one entry of
-`KINDS` (product.py).
+One class is the case of one answer a text. A new kind is one class that derives from `AnswerKind`, one that derives
+from `Predictions`, and one entry of `KINDS` (product.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
+from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.record import AnyCalibrator, Evidence
-from uatlite.classifier.runtime import Outputs, Runtime, run
+from uatlite.classifier.runtime import Outputs, Runtime
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.classifier.token_run import TokenOutputs
-from uatlite.errors import InputError, check_choice
 from uatlite.text.examples import check_texts, text_fault
-from uatlite.trust.rule import RuleKind, Wanted
 from uatlite.values import Kind, Marks, Text
 
 if TYPE_CHECKING:
@@ -43,12 +41,8 @@ class AnswerKind(ABC, Generic[Read, Said]):
 
     name: Kind
     """the key in `KINDS`; it stands in uatlite.json, /model and results.json"""
-    words: ClassVar[Wording]
-    """what its parts are called"""
-    promises: ClassVar[Mapping[str, RuleKind]]
-    """option of `calibrate` -> the kind of the rule about answers that keeps it"""
-    scores: ClassVar[tuple[str, ...]] = (LOG_ODDS, CONFIDENCE)
-    """what may rank its answers, first what does by default"""
+    predictions: type[Said]
+    """what is said about texts, what its parts are called, and what can be promised of it"""
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         """What the classes are called, by column; those of options only with texts."""
@@ -69,19 +63,6 @@ class AnswerKind(ABC, Generic[Read, Said]):
     @abstractmethod
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
         """What the gold says about checked texts; names of classes, or their columns."""
-
-    def paired_gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
-        """The same, or an error where there is not one for each text."""
-        given = given if isinstance(given, Sized) else list(given)
-        if len(given) != len(texts):
-            raise InputError(f"{len(texts)} texts came with {len(given)} {self.words.gold}; give one for each text.")
-        return self.gold(given, texts, classes)
-
-    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
-        """What shall be promised: first about the answers, which may be nothing, then about the texts."""
-        score = options.score or (self.scores[0] if options.threshold is None else CONFIDENCE)
-        check_choice("score", score, self.scores)
-        return (options.wanted(self.promises, score, classes),)
 
     @abstractmethod
     def fit(self, reading: Read, gold: NDArray[Any], options: CalibrationOptions, rows: Marks) -> AnyCalibrator:
@@ -109,19 +90,8 @@ class AnswerKind(ABC, Generic[Read, Said]):
         return Evidence()
 
     @abstractmethod
-    def say(self, texts: Sequence[Text], reading: Read, calibrator: Any, classes: tuple[str, ...]) -> Said:
-        """The predictions of a reading, calibrated where there is a calibrator; nothing is decided yet."""
-
-    @abstractmethod
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         """Which answer of a text to explain, by default the least sure one, and the output whose variance is told."""
 
 
 AnyKind = AnswerKind[Any, Any]
-
-
-class TextKind(AnswerKind[Outputs, Said]):
-    """A kind of answers that is read off the logits of texts."""
-
-    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
-        return run(model, texts, settings)

@@ -135,7 +135,7 @@ def calibrate(
 ) -> Calibration:
     """Learn from texts and their gold."""
     kind, everything = data.kind, np.ones(len(gold), dtype=np.bool_)
-    asked = kind.wanted(options, classes)
+    asked = options.wanted(kind.predictions, classes)
     fitting = _fitting(len(gold), asked[0], options, learns=data.settings.method.learns)
     learned, reading = data.learn(kind.teaching(everything if fitting is None else fitting))
     reference = data.scope_fit(learned.method if reading.unit == "texts" else BASE)
@@ -146,7 +146,7 @@ def calibrate(
             raise
         share = f"of {len(gold)} rows one in {FITTING_SHARE} fits the calibrator, the others decide"
         raise CalibrationError(f"{share}: {error}") from error
-    said = kind.say(data.texts, reading, calibrator, classes)
+    said = kind.predictions.of(data.texts, reading, calibrator, classes)
     enough, scope = len(gold) >= REFERENCE_ROWS, None
     if enough:
         read = reading.representations, reading.scope_logits
@@ -210,7 +210,7 @@ def _second_look(
     if not decided.rules and decided.out_of_scope is None:
         raise ConfigurationError(
             f"second_look={spelling!r} is for texts that are abstained on, and there is no rule to "
-            f"{data.kind.words.advice}"
+            f"{data.kind.predictions.words.advice}"
         )
 
     def fitted(rows: Integers) -> SecondLook:

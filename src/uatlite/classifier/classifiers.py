@@ -107,7 +107,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
         checked, predictor = self.kind.texts(texts, self.class_names), self.predictor()
-        gold = self.kind.paired_gold(labels, checked, self.class_names)
+        gold = self.gold_of(checked, labels, self.class_names)
         reading = self.kind.read(self.runtime, checked, predictor.settings)
         said = predictor.said(checked, reading, second_look=False)
         return measured_figures(reading.mean_logits, said.probabilities, gold, f"{name}: {len(gold)} rows")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from uatlite.classifier.predictions import (
     LOG_ODDS,
     MISSED,
     NO_PROMISE,
+    SHARE_FOUND,
     WORDING,
     Predictions,
     excerpt,
 )
 from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.classifier.settings import CalibrationOptions
 from uatlite.classifier.tags import Decoded, TagScheme
 from uatlite.classifier.token_run import (
     TokenOutputs,
@@ -83,11 +84,32 @@ class EntityPredictions(Predictions):
     shown = ("entities", "abstain", "reason", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_entities": "entities", "second_confidence": "confidence"}
     words = WORDING["entities"]
+    promises: ClassVar[dict[str, RuleKind]] = {"target_risk": "precision", "target_recall": "recall"}
 
     decoded: tuple[Decoded, ...]
     """the entities of each text, before calibration"""
     missed: Floats
     """(texts,): the probability that an entity of the text is not found, or not as it is"""
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[Text],
+        reading: TokenOutputs,
+        calibrator: EntityCalibrator | None,
+        classes: tuple[str, ...],
+    ) -> Self:
+        answers, missed = entity_answers(reading), missed_answers(reading.decoded)
+        return cls(
+            texts=tuple(texts),
+            classes=classes,
+            decoded=reading.decoded,
+            answers=answers,
+            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.found.confidence(answers),
+            missed=sigmoid(missed.log_odds) if calibrator is None else calibrator.missed.confidence(missed),
+            passes=reading.passes,
+            cut=reading.cut,
+        )
 
     @property
     def recall_rule(self) -> Rule | None:
@@ -183,10 +205,6 @@ class EntityPredictions(Predictions):
         return f"{len(self.answers):,} entities, {int(self.reports.sum()):,} reported"
 
 
-SHARE_FOUND = "share found"
-"""The score of texts that a promise of recall ranks by, `recall_scores`: the share of entities expected to be found."""
-
-
 def right_entities(decoded: Sequence[Decoded], gold: NDArray[Any]) -> Marks:
     """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
     pairs = zip(decoded, gold, strict=True)
@@ -203,8 +221,8 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
     """A text has entities."""
 
     name: Kind = "entities"
-    words = EntityPredictions.words
-    promises: ClassVar[dict[str, RuleKind]] = {"target_risk": "precision"}
+    predictions = EntityPredictions
+    read = staticmethod(run_located)
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         return TagScheme(model.class_names).names
@@ -227,11 +245,6 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
             return f"{text!r:.80}; allowed are a string, or a list of words, none of them empty"
         return None
 
-    def read(
-        self, model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
-    ) -> TokenOutputs:
-        return run_located(model, texts, settings, like)
-
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> NDArray[Any]:
         columns, gold = {name: column for column, name in enumerate(classes)}, np.empty(len(texts), dtype=object)
         for i, (text, entities) in enumerate(zip(texts, given, strict=True)):
@@ -248,11 +261,6 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
             gold[i] = spans
         return gold
 
-    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
-        about_answers = super().wanted(options, classes)
-        recall = options.wanted({"target_recall": "recall"}, SHARE_FOUND)
-        return about_answers if recall.kind is None else (*about_answers, recall)
-
     def fit(
         self, reading: TokenOutputs, gold: NDArray[Any], options: CalibrationOptions, rows: Marks
     ) -> EntityCalibrator:
@@ -261,25 +269,6 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
         return EntityCalibrator(
             found=AnswerCalibrator.fit(answers.of_texts(rows), right),
             missed=AnswerCalibrator.fit(missed_answers(reading.decoded), missed_entities(reading.decoded, gold) > 0),
-        )
-
-    def say(
-        self,
-        texts: Sequence[Text],
-        reading: TokenOutputs,
-        calibrator: EntityCalibrator | None,
-        classes: tuple[str, ...],
-    ) -> EntityPredictions:
-        answers, missed = entity_answers(reading), missed_answers(reading.decoded)
-        return EntityPredictions(
-            texts=tuple(texts),
-            classes=classes,
-            decoded=reading.decoded,
-            answers=answers,
-            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.found.confidence(answers),
-            missed=sigmoid(missed.log_odds) if calibrator is None else calibrator.missed.confidence(missed),
-            passes=reading.passes,
-            cut=reading.cut,
         )
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":

@@ -134,7 +134,9 @@ def sentences(product: Product[Any]) -> list[Text]:
 
 def compared(product: Product[Any], texts: Sequence[Text], theirs: Reading, ours: Reading) -> Difference:
     """How two readings of the same texts differ: by their logits, and by what is said of each text."""
-    before, after = (product.kind.say(texts, reading, None, product.class_names).outcomes for reading in (theirs, ours))
+    before, after = (
+        product.kind.predictions.of(texts, reading, None, product.class_names).outcomes for reading in (theirs, ours)
+    )
     changed = np.mean([one != other for one, other in zip(before, after, strict=True)])
     gap = np.abs(theirs.all_logits - ours.all_logits)
     return Difference(len(texts), float(gap.max(initial=0.0)), float(gap.mean()), float(changed))

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.answer_kind import TextKind
+from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, Figures
-from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.runtime import Outputs, run
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.metrics.answers import LabelRows
@@ -42,6 +42,21 @@ class LabelPredictions(Predictions):
     shown = ("labels", "abstain", "reason", "confidence", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_labels": "labels", "second_confidence": "confidence"}
     words = WORDING["labels"]
+    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]
+    ) -> Self:
+        answers = label_answers(reading.mean_logits, reading.label_variance)
+        return cls(
+            texts=tuple(texts),
+            classes=classes,
+            answers=answers,
+            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.confidence(answers),
+            passes=reading.passes,
+            cut=reading.cut,
+        )
 
     @property
     def probabilities(self) -> Floats:
@@ -198,12 +213,12 @@ LEAST = 0.1
 """A label at or below this probability is never reported: a promise is planned for those that may be."""
 
 
-class ManyLabels(TextKind[LabelPredictions]):
+class ManyLabels(AnswerKind[Outputs, LabelPredictions]):
     """A text has any number of labels."""
 
     name: Kind = "labels"
-    words = LabelPredictions.words
-    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
+    predictions = LabelPredictions
+    read = staticmethod(run)
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Marks:
         return label_matrix(given, classes)
@@ -237,19 +252,6 @@ class ManyLabels(TextKind[LabelPredictions]):
         )
         basis = f"calibration data: {len(gold)} texts, cross-validated"
         return Evidence(Figures(basis, len(gold), calibrated=after, uncalibrated=before))
-
-    def say(
-        self, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]
-    ) -> LabelPredictions:
-        answers = label_answers(reading.mean_logits, reading.label_variance)
-        return LabelPredictions(
-            texts=tuple(texts),
-            classes=classes,
-            answers=answers,
-            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.confidence(answers),
-            passes=reading.passes,
-            cut=reading.cut,
-        )
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         from uatlite.attribution.first_order import every_logit

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.answer_kind import TextKind
+from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
 from uatlite.classifier.record import Evidence, compare, measured_figures
-from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError
 from uatlite.predictive import Predictive, summarise
@@ -51,9 +51,26 @@ class ClassPredictions(Predictions, Predictive):
         "second_label": "labels", "second_confidence": "confidence", "second_mutual_information": "mutual_information"
     }  # fmt: skip
     words = WORDING["one"]
+    promises: ClassVar[dict[str, RuleKind]] = {
+        "target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"
+    }  # fmt: skip
+    ranked_by = (RAW_SCORE, *(name for name in SCORES if name != RAW_SCORE))
 
     sets: Marks | None = None
     """(texts, classes): True where the class is in the text's label set"""
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]
+    ) -> Self:
+        none = np.zeros((0, len(classes) or reading.logits.shape[2]))
+        return cls(
+            **class_answers(predictive(reading, calibrator) if len(texts) else summarise(none, none[None], none)),
+            texts=tuple(texts),
+            classes=classes or option_names(reading.logits.shape[2]),
+            passes=reading.passes,
+            cut=reading.cut,
+        )
 
     @cached_property
     def labels(self) -> NDArray[Any]:
@@ -164,30 +181,24 @@ _FOLDS = 5
 
 
 @dataclass(frozen=True)
-class OneClass(TextKind[ClassPredictions]):
+class OneClass(AnswerKind[Outputs, ClassPredictions]):
     """A text has one class, or a question one right option."""
 
     name: Kind
-    words = ClassPredictions.words
-    promises: ClassVar[dict[str, RuleKind]] = {
-        "target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"
-    }  # fmt: skip
-    scores = (RAW_SCORE, *(name for name in SCORES if name != RAW_SCORE))
-
-    @property
-    def _chooses(self) -> bool:
-        return self.name == "choice"
+    chooses: bool = False
+    predictions = ClassPredictions
+    read = staticmethod(run)
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
-        if not self._chooses:
+        if not self.chooses:
             return model.class_names
         return option_names(len(texts[0].options)) if texts and isinstance(texts[0], Choices) else ()
 
     def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
-        return check_texts(given, chooses=self._chooses, options=self._options(classes))
+        return check_texts(given, chooses=self.chooses, options=self._options(classes))
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
-        return text_fault(text, chooses=self._chooses, options=self._options(classes))
+        return text_fault(text, chooses=self.chooses, options=self._options(classes))
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Integers:
         return class_indices(given, classes)
@@ -233,18 +244,6 @@ class OneClass(TextKind[ClassPredictions]):
             sets = label_sets(said.probabilities[free], gold[free], options.label_sets)
         return Evidence(figures, comparison, sets)
 
-    def say(
-        self, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]
-    ) -> ClassPredictions:
-        none = np.zeros((0, len(classes) or reading.logits.shape[2]))
-        return ClassPredictions(
-            **class_answers(predictive(reading, calibrator) if len(texts) else summarise(none, none[None], none)),
-            texts=tuple(texts),
-            classes=classes or option_names(reading.logits.shape[2]),
-            passes=reading.passes,
-            cut=reading.cut,
-        )
-
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         from uatlite.classifier.explainer import run_text
         from uatlite.classifier.explanation import Explained
@@ -256,7 +255,7 @@ class OneClass(TextKind[ClassPredictions]):
         return Explained(**read, output=(predicted, following), number=predicted, label=said.classes[predicted])
 
     def _options(self, classes: Sequence[str]) -> int | None:
-        return len(classes) or None if self._chooses else None
+        return len(classes) or None if self.chooses else None
 
 
-ONE, CHOICE = OneClass("one"), OneClass("choice")
+ONE, CHOICE = OneClass("one"), OneClass("choice", chooses=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import Rule, Wanted
+from uatlite.trust.rule import Rule, RuleKind, Wanted
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
 from uatlite.values import Floats, Integers, Marks, Text, Words, strings
@@ -45,6 +45,8 @@ LOG_ODDS = "log-odds"
 """The score of answers of which a text may have several, before calibration: no labelled text has fitted it."""
 CONFIDENCE = "confidence"
 """The other score of answers: the calibrated probability that each is right."""
+SHARE_FOUND = "share found"
+"""The score of texts that a promise of recall ranks by: the share of entities expected to be found."""
 TOP_LOG_ODDS = "log_odds"
 """The score of such texts that a shift is told by, a column of their rows."""
 
@@ -117,6 +119,11 @@ class Predictions(ABC):
     by_text: ClassVar[tuple[str, ...]] = ("texts", "passes", "cut", "scope", "out_of_scope", "looked")
     """the fields with a row for each text, by name"""
     words: ClassVar[Wording]
+    """what the parts of its kind are called"""
+    promises: ClassVar[Mapping[str, RuleKind]]
+    """option of `calibrate` -> the kind of the rule that keeps it: about the answers, or of recall about the texts"""
+    ranked_by: ClassVar[tuple[str, ...]] = (LOG_ODDS, CONFIDENCE)
+    """the scores of a rule about the answers, first that by default"""
     shown: ClassVar[tuple[str, ...]] = ()
     """the columns of a printed table"""
     seconds: ClassVar[Mapping[str, str]] = {}
@@ -147,6 +154,11 @@ class Predictions(ABC):
     """(texts,): the place of each text in `second`; -1 where it had no second look"""
     shift: ShiftReport | None = None
     """whether these texts, all together, are like the calibration rows; None for a selection of them"""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, texts: Sequence[Text], reading: Any, calibrator: Any, classes: tuple[str, ...]) -> Self:
+        """The predictions of a reading, calibrated where there is a calibrator; nothing is decided yet."""
 
     def under(self, calibration: "Calibration", reading: "Reading") -> Self:
         """The same predictions with the rules that were calibrated, and the scope by what was read of the texts."""

@@ -1,7 +1,7 @@
 """What all products share: a model with its tokenizer and method, what it learned, and the predictor that runs it."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import AnyKind, Reading, Said
@@ -29,7 +30,7 @@ from uatlite.classifier.settings import (
     method_of,
     tokenizer_fingerprint,
 )
-from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
@@ -73,7 +74,7 @@ class Predictor:
 
     def said(self, texts: Sequence[Text], reading: Reading, *, second_look: bool = True) -> Any:
         """The same from what the method's passes say about them, a `Reading`; or by the first look alone."""
-        predictions: Predictions = self.kind.say(
+        predictions: Predictions = self.kind.predictions.of(
             texts, reading, self.calibrator if len(texts) else None, self.class_names
         )
         predictions = replace(predictions, indices=self.indices)
@@ -99,7 +100,7 @@ class Predictor:
         texts = [predictions.texts[row] for row in rows.tolist()]
         method = parse_method(second.method).seeded(self.settings.seed)
         reading = self.kind.read(self.runtime, texts, replace(self.settings, method=method))
-        said = self.kind.say(texts, reading, second.calibrator if texts else None, predictions.classes)
+        said = self.kind.predictions.of(texts, reading, second.calibrator if texts else None, predictions.classes)
         places, passes = np.full(len(predictions), -1), predictions.passes.copy()
         places[rows] = np.arange(len(rows))
         passes[rows] += reading.passes
@@ -233,6 +234,14 @@ class Product(Generic[Said]):
             )
         return settings
 
+    def gold_of(self, texts: Sequence[Text], given: Iterable[Any], classes: Sequence[str]) -> NDArray[Any]:
+        """What the gold says about checked texts, as `AnswerKind.gold`; an error where there is not one for each."""
+        given = given if isinstance(given, Sized) else list(given)
+        if len(given) != len(texts):
+            wording = self.kind.predictions.words
+            raise InputError(f"{len(texts)} texts came with {len(given)} {wording.gold}; give one for each text.")
+        return self.kind.gold(given, texts, classes)
+
     def rename_classes(self, names: Sequence[str]) -> Self:
         """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
         if isinstance(self.model, OnnxRuntime):
@@ -278,7 +287,7 @@ class Product(Generic[Said]):
                 "there are no calibration rows; give labelled texts that the model was not trained on."
             )
         classes = kind.classes(self.runtime, checked)
-        wanted = kind.paired_gold(gold, checked, classes)
+        wanted = self.gold_of(checked, gold, classes)
         labelled = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in labelled]
         settings = replace(self.settings, method=self._asked())
@@ -326,7 +335,7 @@ class Product(Generic[Said]):
         if self.calibration_ is not None:
             rule = ", abstains" if self.calibration_.rules else ""
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
-        what = f"{len(self.class_names)} {self.kind.words.classes}"
+        what = f"{len(self.class_names)} {self.kind.predictions.words.classes}"
         return f"{type(self).__name__}({self.runtime.architecture}, {self.method.name!r}, {what}, {state})"
 
     def _asked(self) -> Method:

@@ -155,9 +155,9 @@ def read_now(
     """Run the classifier over checked texts with their gold, as `calibrate` takes it."""
     predictor, kind = product.predictor(), product.kind
     if predictor.calibration is None or not predictor.calibration.rules:
-        example = kind.words.example
+        example = kind.predictions.words.example
         raise CalibrationError(f"there is no promise to check; calibrate with a target: {example}.")
-    checked = kind.paired_gold(gold, texts, product.class_names)
+    checked = product.gold_of(texts, gold, product.class_names)
     drawn = None if inclusion is None else np.asarray(inclusion, dtype=np.float64)
     if drawn is not None and len(drawn) != len(texts):
         raise InputError(f"{len(texts)} texts came with {len(drawn)} probabilities; give one for each.")
@@ -211,7 +211,7 @@ def update(
     fitting = fitting_rows(len(now.gold), seed) if shared else np.ones(len(now.gold), dtype=np.bool_)
     deciding, before = now.drawn & now.inside & ~(fitting & shared), calibration.shift
     calibrator, how_fitted = refitted(calibration.calibrator, now, fitting)
-    said = now.kind.say(now.predictions.texts, now.reading, calibrator, calibration.classes)
+    said = now.kind.predictions.of(now.predictions.texts, now.reading, calibrator, calibration.classes)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
     planning = before.scores if current is None and before is not None else current
     renewed = []

@@ -246,13 +246,14 @@ def outputs_of(passes: Passes) -> Outputs:
     return Outputs(rows.logits, rows.given_variance, rows.representations)
 
 
-def run(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> Outputs:
-    """The method's passes over texts, long ones cut or in windows as the settings say."""
+def run(model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
+    """The method's passes over texts, long ones cut or in windows as the settings say; all answers of a text are there,
+    so `like` asks for nothing else."""
     if not texts:
-        return Outputs(np.zeros((1, 0, len(runtime.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
-    windows = tokenized(runtime.tokenizer, texts, settings)
-    batches = list(windows.tokens.batches(None, **runtime.batching))
-    return over_windows(gather(list(runtime.run(settings.method, batches)), batches), windows)
+        return Outputs(np.zeros((1, 0, len(model.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
+    windows = tokenized(model.tokenizer, texts, settings)
+    batches = list(windows.tokens.batches(None, **model.batching))
+    return over_windows(gather(list(model.run(settings.method, batches)), batches), windows)
 
 
 def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Sequence[int] | None = None) -> Outputs:

@@ -269,7 +269,7 @@ def model_card(product: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
     architecture, settings, calibration = product.runtime.architecture, product.settings, product.calibration_
     rules = () if calibration is None else calibration.rules
-    names, words = product.class_names, product.kind.words
+    names, words = product.class_names, product.kind.predictions.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if not rules else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from uatlite.classifier.predictions import CONFIDENCE, SHARE_FOUND, Predictions
 from uatlite.codec import Arrays
-from uatlite.errors import ConfigurationError, ModelError, StoreError
+from uatlite.errors import ConfigurationError, ModelError, StoreError, check_choice
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, method_from_dict, method_to_dict, parse_method
 from uatlite.methods.sampling import method_of_config
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.passes.config import UATConfig
 from uatlite.trust.calibrators import check_calibrator
-from uatlite.trust.rule import RuleKind, Wanted
+from uatlite.trust.rule import Wanted
 from uatlite.values import Floats, check_share
 
 if TYPE_CHECKING:
@@ -151,14 +152,20 @@ class CalibrationOptions:
             given = " and ".join(thresholds)
             raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
 
-    def wanted(self, promises: Mapping[str, RuleKind], score: str, classes: tuple[str, ...] = ()) -> Wanted:
-        """What shall be promised: the first of the options that was given, by its kind of rule; or nothing."""
+    def wanted(self, said: type[Predictions], classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        """What shall be promised: first about the answers, which may be nothing, then about the texts."""
+        score = self.score or (said.ranked_by[0] if self.threshold is None else CONFIDENCE)
+        check_choice("score", score, said.ranked_by)
         names = classes if self.per_class else None
-        common = Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)
-        for name, kind in promises.items():
+        wanted = [Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)]
+        for name, kind in said.promises.items():
             if (target := getattr(self, name)) is not None:
-                return replace(common, kind=kind, target=1.0 - target if name in _SHARES_RIGHT else target)
-        return common
+                about = replace(wanted[0], kind=kind, target=1.0 - target if name in _SHARES_RIGHT else target)
+                if kind == "recall":
+                    wanted.append(replace(about, score=SHARE_FOUND))
+                else:
+                    wanted[0] = about
+        return tuple(wanted)
 
 
 Config = UATConfig | Method | str | None

@@ -74,19 +74,19 @@ def weakest_of(decoded: Decoded) -> list[int]:
 
 
 def run_located(
-    runtime: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
+    model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
 ) -> TokenOutputs:
     """The method's passes over texts, long ones cut or in windows, and the entities that come out.
 
     A method that knows variances without sampling gives that of the weakest word of each entity. With `like` these are
     the words that were weakest there, and only the windows that show them are run: the tokens of others have zeros.
     """
-    scheme, strategy = TagScheme(runtime.class_names), settings.aggregation_strategy
+    scheme, strategy = TagScheme(model.class_names), settings.aggregation_strategy
     if not texts:
         nothing = PassLogits(np.zeros((1, 0, len(scheme.tags))))
         return TokenOutputs(LocatedTexts((), (), Tokens(None, (), ())), scheme, (), (), nothing)
     if like is None:
-        tokenizer, tagged = cast(Any, runtime.tokenizer), cast("Sequence[TaggedText]", texts)  # they are checked
+        tokenizer, tagged = cast(Any, model.tokenizer), cast("Sequence[TaggedText]", texts)  # they are checked
         located = locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
         choose, groups = weakest_words(located, scheme, strategy), [list(range(len(located.windows)))]
     else:
@@ -94,7 +94,7 @@ def run_located(
         counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
         # Windows with as many chosen tokens share batches: texts of a batch share their backward passes.
         groups = [[i for i, count in enumerate(counts) if count == many] for many in sorted(set(counts) - {0})]
-    said = _run_windows(runtime, located, settings.method, choose, groups)
+    said = _run_windows(model, located, settings.method, choose, groups)
     if like is None:
         pairs = zip(located.texts, said["logits"], strict=True)
         decoded = tuple(decode(text, of_text, scheme, strategy) for text, of_text in pairs)

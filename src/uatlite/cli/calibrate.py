@@ -129,7 +129,7 @@ def calibrate(
     broken = [rule for rule in calibration.rules if not rule.promised]
     for rule in broken:
         console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
-    lines, words = calibration.describe(), classifier.kind.words
+    lines, words = calibration.describe(), classifier.kind.predictions.words
     lines = [line for line in lines if line not in [rule.describe() for rule in broken]]
     if not calibration.rules:
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
@@ -147,7 +147,7 @@ def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that `calibrate` takes, by name; what the kind of the model does not take is refused."""
     from uatlite.classifier.settings import CalibrationOptions
 
-    takes, words = product.asks.__annotations__, product.kind.words
+    takes, words = product.asks.__annotations__, product.kind.predictions.words
     asked = {of.name: given[of.name] for of in fields(CalibrationOptions) if given[of.name] != of.default}
     others = {name: value for name, value in asked.items() if name not in takes}
     shared.refuse(others, f"a model of {words.model}; use {words.options}")

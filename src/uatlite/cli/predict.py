@@ -225,7 +225,7 @@ def explain(
         which: dict[str, Any] = {"label": label, "entity": entity}
         named = {name: which.pop(name) for name in tuple(which) if name in signature(explain_it).parameters}
         hint = "".join(f"; use --{name}" for name in named)
-        shared.refuse(which, f"a model of {classifier.kind.words.model}{hint}")
+        shared.refuse(which, f"a model of {classifier.kind.predictions.words.model}{hint}")
         if output is not None:
             view.check_target(output, several=bool(named))
         options = named or {"estimator": estimator, "samples": samples, "attention": output is not None}
