@@ -46,9 +46,9 @@ from uatlite.classifier.runtime import run
 from uatlite.scoring.pick import Candidate, pick, probably_mislabelled
 from uatlite.scoring.watch import Watch
 from uatlite.text.tasks import load
-from uatlite.trust.binomial import RiskInterval, risk_interval
 from uatlite.trust.monitor import Monitor, Reference
 from uatlite.trust.promise import Labelled, decide
+from uatlite.trust.risk_interval import RiskInterval, risk_interval
 from uatlite.trust.rule import RAW_SCORE, Rule, Wanted
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise

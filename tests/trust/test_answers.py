@@ -190,7 +190,8 @@ def test_it_minimises_what_it_says(sign):
     bounds = [(0, None)] * kinds + [(None, None)] * (kinds + 4)
     slow = minimize(slow_objective, start, args=(rows, kinds, 0.4, 3.0, 1.2), method="L-BFGS-B", bounds=bounds,
                     options={"ftol": 1e-14, "gtol": 1e-8, "maxfun": 100_000})  # fmt: skip
-    theta = np.concatenate([found.slopes, found.biases, found.weights, [found.slope, found.bias]])
+    shared = [found.slopes[-1], found.biases[-1]]
+    theta = np.concatenate([found.slopes[:-1], found.biases[:-1], found.weights, shared])
     np.testing.assert_allclose(theta, slow.x, atol=2e-3)
     assert slow_objective(theta, rows, kinds, 0.4, 3.0, 1.2) <= slow.fun + 1e-7
     assert (found.slopes == 0).any() == (sign < 0)
@@ -201,8 +202,8 @@ def test_without_kinds_it_is_the_logistic_regression_of_scikit_learn():
     found = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1e6, identity=1.0)
     columns = np.column_stack([rows.x, rows.columns])
     reference = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(columns, rows.right)
-    np.testing.assert_allclose([found.slope, *found.weights], reference.coef_[0], atol=1e-5)
-    assert found.bias == pytest.approx(reference.intercept_[0], abs=1e-5)
+    np.testing.assert_allclose([found.slopes[-1], *found.weights], reference.coef_[0], atol=1e-5)
+    assert found.biases[-1] == pytest.approx(reference.intercept_[0], abs=1e-5)
     np.testing.assert_allclose(
         np.exp(-found.losses(rows)), reference.predict_proba(columns)[np.arange(800), rows.right.astype(int)], atol=1e-5
     )
@@ -211,12 +212,12 @@ def test_without_kinds_it_is_the_logistic_regression_of_scikit_learn():
 def test_kinds_without_rows_have_the_shared_parameters_and_separable_rows_stay_finite():
     rows = regression(200, 2, 3)
     found = Shrunk.fit(rows, kinds=5, strength=0.5, prior=5.0, identity=1.0)
-    np.testing.assert_allclose(found.slopes[2:], found.slope, atol=1e-9)
-    np.testing.assert_allclose(found.biases[2:], found.bias, atol=1e-9)
+    np.testing.assert_allclose(found.slopes[2:], found.slopes[-1], atol=1e-9)
+    np.testing.assert_allclose(found.biases[2:], found.biases[-1], atol=1e-9)
     separable = RegressionRows(rows.x, rows.columns[:, :0], rows.kind, rows.x > 0)
-    assert 1 < Shrunk.fit(separable, kinds=2, strength=0.5, prior=5.0, identity=1.0).slope < 100
+    assert 1 < Shrunk.fit(separable, kinds=2, strength=0.5, prior=5.0, identity=1.0).slopes[-1] < 100
     nothing = RegressionRows(np.zeros(0), np.zeros((0, 0)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
-    assert Shrunk.fit(nothing, kinds=2, strength=0.5, prior=5.0, identity=1.3).slopes.tolist() == [1.3, 1.3]
+    assert Shrunk.fit(nothing, kinds=2, strength=0.5, prior=5.0, identity=1.3).slopes.tolist() == [1.3] * 3
 
 
 def test_losses_are_exact_where_probabilities_round_to_one():

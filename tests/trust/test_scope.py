@@ -138,11 +138,11 @@ def test_with_few_texts_for_a_class_the_energy_is_added():
     x, logits = draw(70, rng)
     fit = reference(19, rng)  # fewer than 5 for each of 4 classes
     scope, whole = fit_scope(fit, x, logits), fit.gaussians(by_class=False)
-    assert not scope.by_class
+    assert scope.scales is not None
     distances, energies = whole.distances(x), energy(logits)
     by_hand = (distances - distances.mean()) / distances.std() + (energies - energies.mean()) / energies.std()
     np.testing.assert_allclose(scope.nonconformities, np.sort(by_hand))
-    assert fit_scope(reference(20, rng), x, logits).by_class
+    assert fit_scope(reference(20, rng), x, logits).scales is None
 
 
 def test_the_energy_of_two_classes_orders_rows_as_the_largest_probability_does():

@@ -17,9 +17,8 @@ from uatlite.classifier.product import Product
 from uatlite.classifier.record import AnyCalibrator, Calibration
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.trust.bets import ratio_of_texts
-from uatlite.trust.binomial import RiskInterval, Verdict, risk_interval
 from uatlite.trust.promise import Labelled, decide, fitting_rows
+from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
 from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, Rule, Wanted
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Marks, Text
@@ -94,8 +93,8 @@ class LabelledNow:
             inclusion = None if self.inclusion is None else self.inclusion[some]
             return risk_interval(errors[some] > 0, inclusion, confidence=confidence)
         if rule.kind != "per-text":
-            return ratio_of_texts(counts, errors, most, self.inclusion, confidence=confidence)
-        shares = ratio_of_texts(np.ones(len(said)), errors / most, 1.0, self.inclusion, confidence=confidence)
+            return risk_interval(errors, self.inclusion, counts=counts, most=most, confidence=confidence)
+        shares = risk_interval(errors / most, self.inclusion, counts=np.ones(len(said)), confidence=confidence)
         limits = {name: most * getattr(shares, name) for name in ("risk", "low", "high")}
         return replace(shares, errors=round(errors.sum()), **limits)
 

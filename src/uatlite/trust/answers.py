@@ -70,9 +70,8 @@ class Answers:
         return replace(self, text=text, texts=len(rows), **taken), kept
 
 
-def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
-    """The text of each answer as int64 (answers,), ascending, each from 0 to texts - 1."""
-    given = np.asarray(text)
+def check_texts(given: Integers, *, answers: int, texts: int) -> None:
+    """Raise unless these are the texts of answers (answers,), ascending, each from 0 to texts - 1."""
     if given.shape != (answers,) or (answers and given.dtype.kind not in "iu"):
         raise InputError(
             f"text has type {given.dtype} and shape {given.shape}; allowed is ({answers},), the index of the text of "
@@ -82,7 +81,6 @@ def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
         raise InputError(f"text goes from {given.min()} to {given.max()}; allowed are 0 to {texts - 1}, {texts} texts.")
     if (np.diff(given) < 0).any():
         raise InputError("text is not ascending; give the answers in the order of their texts.")
-    return given.astype(np.int64)
 
 
 ITERATIONS, _TOLERANCE = 100, 1e-9
@@ -153,8 +151,8 @@ class AnswerCalibrator:
         best = int(held_out.sum(axis=1).argmin())
         chosen = choices(np.stack([losses(answers.log_odds, y), held_out[0], held_out[best]]), answers.kind, kinds)
         models = [fitted(rows, strength) for strength in (0.0, STRENGTHS[best])]
-        slopes = [np.ones(kinds + 1), *(np.append(model.slopes, model.slope) / spread for model in models)]
-        biases = [np.zeros(kinds + 1), *(np.append(m.biases, m.bias) - m.weights @ (centre / scale) for m in models)]
+        slopes = [np.ones(kinds + 1), *(model.slopes / spread for model in models)]
+        biases = [np.zeros(kinds + 1), *(model.biases - model.weights @ (centre / scale) for model in models)]
         weights = [np.zeros(len(scale)), *(model.weights / scale for model in models)]
         every = np.arange(kinds + 1)
         return cls(
@@ -213,14 +211,13 @@ class Shrunk:
         logit = slope_k·x + bias_k + weights·columns,   slope_k ≥ 0
 
     It minimises the sum of -log p over the rows, plus Σ_k ((slope_k - a)² + (bias_k - b)²)/(2τ²) with the shared a and
-    b, plus a wide normal prior of a, b and the weights. `slopes` and `biases` are (kinds,), `weights` (columns,).
+    b, plus a wide normal prior of a, b and the weights. `slopes` and `biases` are (kinds + 1,), with a and b as the
+    last entry, `weights` (columns,).
     """
 
     slopes: Floats
     biases: Floats
     weights: Floats
-    slope: float
-    bias: float
 
     @classmethod
     def fit(cls, rows: RegressionRows, *, kinds: int, strength: float, prior: float, identity: float) -> Self:
@@ -234,8 +231,8 @@ class Shrunk:
             alone = replace(rows, kind=np.zeros_like(rows.kind))
             centre = np.concatenate([np.zeros(columns), [identity, 0.0]])
             params = minimise(alone, np.diag(np.append(wide, [prior**-2.0] * 2)), centre, kinds=1)
-            slope, bias = params[columns:].tolist()
-            return cls(np.full(kinds, slope), np.full(kinds, bias), params[:columns], slope, bias)
+            slope, bias = (np.full(kinds + 1, shared) for shared in params[columns:])
+            return cls(slope, bias, params[:columns])
         size = columns + 2 * kinds + 2
         pull = np.zeros((size, size))
         pull[np.arange(columns), np.arange(columns)] = wide
@@ -244,13 +241,11 @@ class Shrunk:
             pull[each, each] = strength**-2.0
             pull[each, shared] = pull[shared, each] = -(strength**-2.0)
             pull[shared, shared] = kinds * strength**-2.0 + prior**-2.0
-        centre = np.concatenate(
-            [np.zeros(columns), np.full(kinds, identity), np.zeros(kinds), [identity, 0.0]]
-        )  # the differences between kinds and shared are 0 there
-        weights, slopes, biases, shared_params = np.split(
-            minimise(rows, pull, centre, kinds=kinds), [columns, columns + kinds, columns + 2 * kinds]
-        )
-        return cls(slopes, biases, weights, *shared_params.tolist())
+        # The differences between kinds and shared are 0 at the centre.
+        centre = np.concatenate([np.zeros(columns), np.full(kinds, identity), np.zeros(kinds), [identity, 0.0]])
+        params = minimise(rows, pull, centre, kinds=kinds)
+        weights, slopes, biases, _ = np.split(params, [columns, columns + kinds, columns + 2 * kinds])
+        return cls(np.append(slopes, params[-2]), np.append(biases, params[-1]), weights)
 
     def losses(self, rows: RegressionRows) -> Floats:
         """-log p of what happened, (rows,)."""

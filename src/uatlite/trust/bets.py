@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.trust.answers import RegressionRows, Shrunk
-from uatlite.trust.binomial import RiskInterval, Test, exact_test, interval_of_sums
+from uatlite.trust.binomial import Test, exact_test
 from uatlite.values import Floats, Integers, Marks
 
 BetKind = Literal["precision", "per-text", "recall"]
@@ -70,7 +70,7 @@ def learned_chances(scores: Floats, wrong: Marks) -> Floats:
     spread = float(odds.std()) or 1.0
     rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
     fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
-    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
+    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slopes[0] * rows.x + fit.biases[0])))
 
 
 def _is_probability(scores: Floats) -> bool:
@@ -160,31 +160,6 @@ def bet(
         return marks
 
     return rejected
-
-
-def ratio_of_texts(
-    counts: Floats, errors: Floats, most: float, inclusion: ArrayLike | None = None, *, confidence: float = 0.95
-) -> RiskInterval:
-    """The interval of E[W]/E[N] from labelled texts: N answers of each, at most `most`, and W wrong ones; (texts,).
-
-    It holds whatever the answers of a text have to do with each other. The upper limit is the lowest target from which
-    on the bet rejects "E[W] ≥ target·E[N]"; the lower one is that of the answers that are right.
-    """
-    grid = np.linspace(0.0, 1.0, 402)[1:-1]
-    tail, game = np.full((len(grid), 1), (1.0 - confidence) / 2), Game(most * (1.0 - grid), most * grid)
-
-    def upper(counts: Floats, errors: Floats) -> float:
-        n, w = (np.tile(values[:, None], len(grid)) for values in (counts, errors))
-        rejected = won(n, w, grid, tail, game)[:, 0]
-        first = len(grid) - int(np.argmin(rejected[::-1])) if not rejected.all() else 0
-        return float(grid[first]) if first < len(grid) else 1.0
-
-    def limits(drawn: Marks) -> tuple[float, float]:
-        order = np.random.default_rng((0, 1)).permutation(int(drawn.sum()))
-        n, w = counts[drawn][order], errors[drawn][order]
-        return 1.0 - upper(n, n - w), upper(n, w)
-
-    return interval_of_sums(counts, errors, inclusion, confidence, limits)
 
 
 def ratio_interval(parts: Floats, wholes: Floats, confidence: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Exact binomial tests: limits of a share, the plan of a promise about rows of one answer each, and their risk now.
+"""Exact binomial tests: limits of a share, and the plan of a promise about rows of one answer each.
 
 The guarantee of a rule comes from exact tests of thresholds in an order that is fixed beforehand. It is about new rows,
 so the rows that decide must not have fitted anything that the rule is about (docs/reference/decision.md).
@@ -6,21 +6,16 @@ so the rows that decide must not have fitted anything that the rule is about (do
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.errors import InputError
 from uatlite.trust.rule import Rule, Wanted
-from uatlite.values import Floats, Integers, Marks, check_array, check_marks, check_share
+from uatlite.values import Floats, Integers, Marks
 
 Test = Callable[[slice, Floats], Marks]
 """Some hypotheses of a plan and levels, ascending -> whether each is rejected at each level, (hypotheses, levels)."""
-
-Verdict = Literal["holds", "broken", "cannot tell yet"]
 
 STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
 """Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
@@ -174,105 +169,3 @@ def upper_quantile(others: Floats, share: float) -> float:
     """The threshold that about `share` of rows exceed; -inf, which all exceed, where there is no score so low."""
     rank = math.ceil(share * (len(others) + 1))
     return -math.inf if rank > len(others) else float(np.sort(others)[-rank])
-
-
-@dataclass(frozen=True, kw_only=True)
-class RiskInterval:
-    """The share of wrong answers: the estimate `risk`, and an interval that holds with `confidence`.
-
-    `errors` of the `rows` labelled answers are wrong.
-    """
-
-    rows: int
-    errors: int
-    risk: float
-    low: float
-    high: float
-    confidence: float
-
-    def verdict(self, target: float) -> Verdict:
-        """Whether the risk is at most the target. A wrong 'holds' or 'broken' has probability (1 - confidence)/2."""
-        check_share("target", target)
-        if self.high <= target:
-            return "holds"
-        return "broken" if self.low > target else "cannot tell yet"
-
-    def labels_needed(self, target: float) -> int | None:
-        """How many labelled answers would tell, in all, with probability 0.8 if the risk is as estimated, to two
-        digits; None where it is so near the target that a million would not."""
-        from scipy.stats import binom
-
-        check_share("target", target)
-        risk = self.risk if self.errors else 0.5 / (self.rows + 1)  # none wrong among few does not mean none ever
-        sizes = np.unique(np.ceil(10 * 1.05 ** np.arange(math.log(MOST_ROWS / 10, 1.05))).astype(np.int64))
-        tail = (1.0 - self.confidence) / 2
-        if risk < target:
-            chances = binom.cdf(allowed_errors(sizes, target, 1.0 - tail), sizes, risk)
-        else:
-            chances = binom.sf(binom.isf(tail, sizes, target), sizes, risk)
-        return fewest(sizes, chances)
-
-    def describe(self) -> str:
-        """The estimate and its interval, in a few words."""
-        return (
-            f"{self.errors} of {self.rows} labelled answers are wrong, a risk of {self.risk:.1%} "
-            f"({self.low:.1%} to {self.high:.1%}, confidence {self.confidence:g})"
-        )
-
-
-def risk_interval(wrong: ArrayLike, inclusion: ArrayLike | None = None, *, confidence: float = 0.95) -> RiskInterval:
-    """The interval of the risk from labelled answers: wrong (rows,), and the probability (rows,) to have been drawn.
-
-    Rows of one inclusion probability are a plain sample, and their interval is exact (Clopper and Pearson); without
-    `inclusion` all are. Rows with the probability 1 are all of their kind, so that nothing is uncertain about them.
-    """
-    w = check_marks("wrong", wrong, np.size(wrong), advice="Give one for each labelled answer, at least one.")
-
-    def limits(drawn: Marks) -> tuple[float, float]:
-        low, high = clopper_pearson(w[drawn].sum(), drawn.sum(), confidence)
-        return float(low), float(high)
-
-    return interval_of_sums(np.ones(len(w)), w.astype(np.float64), inclusion, confidence, limits)
-
-
-def interval_of_sums(
-    counts: Floats,
-    errors: Floats,
-    inclusion: ArrayLike | None,
-    confidence: float,
-    limits: Callable[[Marks], tuple[float, float]],
-) -> RiskInterval:
-    """The interval of sum(errors)/sum(counts), (rows,) each, where `limits` gives that of the rows that were drawn."""
-    p = _checked_draws(len(counts), inclusion)
-    check_share("confidence", confidence)
-    drawn = p < 1.0
-    size = float((counts / p).sum())  # of the answers that the rows stand for
-    certain, rest = float(errors[~drawn].sum()) / size, float((counts[drawn] / p[drawn]).sum()) / size
-    low, high = limits(drawn) if drawn.any() else (0.0, 0.0)
-    return RiskInterval(
-        rows=round(float(counts.sum())),
-        errors=round(float(errors.sum())),
-        risk=float((errors / p).sum()) / size,
-        low=certain + rest * low,
-        high=certain + rest * high,
-        confidence=confidence,
-    )
-
-
-def _checked_draws(rows: int, inclusion: ArrayLike | None) -> Floats:
-    """Inclusion probabilities (rows,), of at least one row; of a plain sample any equal ones below 1."""
-    if not rows:
-        raise InputError("there are no labelled answers; give at least one.")
-    if inclusion is None:
-        return np.full(rows, 0.5)
-    p = check_array("inclusion", inclusion, {"rows": 1})
-    if len(p) != rows:
-        raise InputError(f"{rows} errors came with {len(p)} inclusion probabilities; give one for each row.")
-    if (p <= 0).any() or (p > 1).any():
-        raise InputError(f"inclusion probabilities from {p.min():g} to {p.max():g}; allowed is above 0 and up to 1.")
-    if len(np.unique(p[p < 1])) > 1:
-        raise InputError(
-            f"the rows were drawn with {len(np.unique(p[p < 1]))} different probabilities below 1; give rows of one "
-            "pick at a time, or pick from all files together."
-        )
-    return p

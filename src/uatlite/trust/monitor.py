@@ -146,7 +146,8 @@ class Wealth:
         before = np.vstack([np.zeros(len(BETS)), np.cumsum(factors, axis=0)[:-1]])
         # What begins to bet before a row multiplies with the factors from that row on: divide by those before it.
         times = self.rows + np.arange(len(found))
-        joining = (log_joining(times) - np.log(len(BETS)))[:, None] - before
+        begins = np.where(times > 0, log_waiting(times) - np.log(2.0 * (times + SLOWNESS)), -np.inf)
+        joining = (begins - np.log(len(BETS)))[:, None] - before
         capital = np.logaddexp(self.capital, np.logaddexp.accumulate(joining, axis=0)) + (run - self.run)
         sums = np.vstack([self.lowest, run])
         last = len(run) - sums[::-1].argmin(axis=0)  # the last of equals
@@ -194,12 +195,6 @@ def log_waiting(rows: ArrayLike) -> Floats:
     t, c = np.maximum(np.asarray(rows, dtype=np.float64) - 1.0, 0.0), SLOWNESS
     gone = log_gamma(t + c + 0.5) - log_gamma(t + c + 1.0) + log_gamma(c + 1.0) - log_gamma(c + 0.5)
     return np.asarray(np.log(1.0 - START) + gone)
-
-
-def log_joining(rows: Integers) -> Floats:
-    """The logarithm of the capital that begins to bet after this many rows; -inf before the first, where START has."""
-    t = np.asarray(rows, dtype=np.float64)
-    return np.where(t > 0, log_waiting(t) - np.log(2.0 * (t + SLOWNESS)), -np.inf)
 
 
 def uniforms(key: Sequence[int], first: int, rows: int) -> Floats:

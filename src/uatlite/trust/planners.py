@@ -8,7 +8,7 @@ which need no labels. Promises and menus of risks are made in one way, with the 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -76,11 +76,8 @@ class Planner(ABC):
     """Labelled texts, what is wanted of them, and texts that plan."""
 
     wanted: Wanted
-
-    @property
-    def unit(self) -> str:
-        """What the texts are called."""
-        return "texts"
+    unit: str = field(default="texts", kw_only=True)
+    """what the texts are called"""
 
     @abstractmethod
     def plan(self, target: float) -> Plan:
@@ -116,13 +113,10 @@ class Planner(ABC):
         rule = self.searched(target)
         return rule if rule.promised else replace(rule, reason=self.why_not(target))
 
-    def nearest(self, target: float) -> float | None:
-        """The lowest of the usual risks above the target that these texts promise."""
-        return next((risk for risk in RISKS + HIGHER_RISKS if risk > target and self.searched(risk).promised), None)
-
     def way_out(self, target: float, *, texts: int, can: str, asked: str, hopeless: str) -> str:
         """What these texts do promise, said by `can`, and how many more it would take to promise what is asked."""
-        nearest, needed = self.nearest(target), self.needed(target)
+        higher, needed = (risk for risk in RISKS + HIGHER_RISKS if risk > target), self.needed(target)
+        nearest = next((risk for risk in higher if self.searched(risk).promised), None)
         promised = "they promise no risk up to 50%" if nearest is None else can.format(nearest)
         if needed is None:
             return f"{promised}, and more {hopeless}; use another score."
@@ -131,15 +125,12 @@ class Planner(ABC):
 
     def menu(self) -> Menu:
         """What the labelled texts promise for each of `RISKS`."""
-        rules = [self.searched(target) for target in RISKS]
-        lines = tuple(
-            RiskLine(target=target, rule=rule, texts_needed=None)
-            if rule.promised
-            else RiskLine(target=target, rule=None, texts_needed=self.needed(target))
-            for target, rule in zip(RISKS, rules, strict=True)
-        )
-        wanted, texts = self.wanted, rules[0].texts
-        return Menu(score=wanted.score, confidence=wanted.confidence, texts=texts, lines=lines, unit=self.unit)
+        rules, lines = [self.searched(target) for target in RISKS], []
+        for target, rule in zip(RISKS, rules, strict=True):
+            kept, needed = (rule, None) if rule.promised else (None, self.needed(target))
+            lines.append(RiskLine(target=target, rule=kept, texts_needed=needed))
+        score, confidence, texts = self.wanted.score, self.wanted.confidence, rules[0].texts
+        return Menu(score=score, confidence=confidence, texts=texts, lines=tuple(lines), unit=self.unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +145,7 @@ class RowsPlanner(Planner):
     scores: Floats
     wrong: Marks
     others: Floats
-    unit: str = "rows"
+    unit: str = field(default="rows", kw_only=True)
 
     @cached_property
     def errors(self) -> Integers:
@@ -173,9 +164,8 @@ class RowsPlanner(Planner):
 
     def plan(self, target: float) -> Plan:
         starts = binomial.plan_starts(self.others, len(self.scores), target, 1.0 - self.wanted.confidence)
-        answered = [int((self.scores > threshold).sum()) for threshold, _ in starts]
-        places = np.searchsorted(self.counts, answered).tolist()
-        at, ones = [(i, level) for i, (_, level) in zip(places, starts, strict=True)], np.ones((len(self.counts), 2))
+        at = [(int(self.counts.searchsorted((self.scores > t).sum())), level) for t, level in starts]
+        ones = np.ones((len(self.counts), 2))
         return Plan(self.below[self.counts], at, ones[:, 0].astype(np.int64), ones)
 
     def test(self, plan: Plan, target: float) -> Test:
@@ -241,7 +231,7 @@ class TextScores:
     scores: Floats
     text: Integers
     texts: int
-    wrong: NDArray[Any] | None = None
+    wrong: Any = None
     chances: Floats | None = None
     gold: Integers | None = None
 
@@ -262,12 +252,6 @@ class TextScores:
     def counts(self) -> Integers:
         """(answers,): 1, or the gold answers that it stands for."""
         return np.ones(len(self.scores), dtype=np.int64) if self.gold is None else self.gold
-
-    @property
-    def errors(self) -> NDArray[Any]:
-        """(answers,): which are wrong, or how many of its gold answers are missed; of labelled texts."""
-        assert self.wrong is not None
-        return self.wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +306,7 @@ class TextsPlanner(Planner):
         shown = [self.sample.shown(*step) for step in plan.steps]
         counts, errors = (
             np.column_stack([self.sample.tally(marks * values * self.scale) for marks in shown])
-            for values in (self.sample.counts, self.sample.errors)
+            for values in (self.sample.counts, self.sample.wrong)
         )
         if self.kind == "per-text":
             counts = np.ones_like(errors)
@@ -342,7 +326,7 @@ class TextsPlanner(Planner):
             texts=self.sample.texts,
             answers=int(self.sample.counts.sum()),
             reported=int(self.sample.counts[shown].sum()),
-            errors=int(self.sample.errors[shown].sum()),
+            errors=int(self.sample.wrong[shown].sum()),
             coverage=float(reported.sum() / every.sum()),
             coverage_interval=bets.ratio_interval(reported, every, self.wanted.confidence),
             promised=threshold < math.inf,
@@ -355,10 +339,10 @@ class TextsPlanner(Planner):
         from scipy.stats import norm
 
         level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.sample.texts
-        chances, sizes = bets.learned_chances(self.sample.scores, self.sample.errors), []
+        chances, sizes = bets.learned_chances(self.sample.scores, self.sample.wrong), []
         for step in self.plan(target, 4 * texts).steps:
             shown = self.sample.shown(*step)
-            counts, errors = self.sample.tally(shown), self.sample.tally(shown * self.sample.errors)
+            counts, errors = self.sample.tally(shown), self.sample.tally(shown * self.sample.wrong)
             allowed = target * (texts if self.kind == "per-text" else counts.sum())
             gain = (allowed - (errors.sum() + chances[shown].sum()) / 2) / texts
             if gain <= 0:
@@ -370,7 +354,7 @@ class TextsPlanner(Planner):
         return binomial.two_digits(math.ceil(min(sizes))) if sizes else None
 
     def why_not(self, target: float) -> str:
-        texts, wrong, confidence = self.sample.texts, self.sample.errors.sum(), self.wanted.confidence
+        texts, wrong, confidence = self.sample.texts, self.sample.wrong.sum(), self.wanted.confidence
         if self.kind == "recall":
             return (
                 f"of the gold answers of {texts} texts {wrong / self.sample.counts.sum():.1%} are missed, which cannot "

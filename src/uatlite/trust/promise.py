@@ -112,11 +112,6 @@ class Labelled:
             taken |= {"text": (np.cumsum(chosen) - 1)[taken["text"]], "texts": int(chosen.sum())}
         return replace(self, scores={name: values[kept] for name, values in self.scores.items()}, **taken)
 
-    def abstaining(self, on: Marks) -> "Labelled":
-        """Texts of one answer each, of which those that are abstained on, (texts,), come last."""
-        scores = {name: np.where(on, s.min(initial=np.inf) - 1, s) for name, s in self.scores.items()}
-        return replace(self, scores=scores)
-
     def floor(self, score: str) -> float:
         """The score of an answer of the least probability; an answer must be above it."""
         if self.text is None or score == "confidence":
@@ -165,9 +160,14 @@ def decide(
     a tenth of the texts is set aside for it. The menu is by a score that no text has fitted, so all in scope decide it;
     there is none where they are too few.
     """
-    everything = np.ones(rows.size, dtype=np.bool_)
+    everything, listed = np.ones(rows.size, dtype=np.bool_), None
     inside = everything if inside is None else inside
-    listed = _menu(rows.of(inside), wanted, reference) if menu and inside.sum() >= _FEWEST_TEXTS else None
+    if menu and inside.sum() >= _FEWEST_TEXTS:
+        by_first = replace(wanted, kind=None, score=next(iter(rows.scores)))
+        with suppress(CalibrationError):  # too few answers, or all alike
+            listed = _PLANNERS["risk" if rows.text is None else "precision"](
+                rows.of(inside), by_first, reference
+            ).menu()
     if wanted.kind is None:
         return Decision(None, listed)
     if wanted.kind == "recall" and fitting is None and reference is None:
@@ -176,20 +176,13 @@ def decide(
     free = everything if fitting is None else ~fitting
     if reference is None and fitting is not None:
         reference = rows.of(fitting & inside)
-    if wanted.kind in _OF_ALL:
-        return Decision(_OF_ALL[wanted.kind](rows.abstaining(~inside).of(free), wanted), listed)
+    if wanted.kind not in _PLANNERS:  # those abstained on come last
+        scores = {name: np.where(inside, s, s.min(initial=np.inf) - 1) for name, s in rows.scores.items()}
+        return Decision(_of_all(replace(rows, scores=scores).of(free), wanted), listed)
     deciding = rows.of(free & inside)
     if wanted.kind == "risk" and wanted.classes is not None:
         return Decision(_each_class(deciding, wanted, wanted.classes, reference), listed)
     return Decision(_PLANNERS[wanted.kind](deciding, wanted, reference).promise(wanted.target), listed)
-
-
-def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu | None:
-    """The menu by the first score; None where the answers are too few, or all alike."""
-    wanted = replace(wanted, kind=None, score=next(iter(rows.scores)))
-    with suppress(CalibrationError):
-        return (rows_planner if rows.text is None else texts_planner)(rows, wanted, reference).menu()
-    return None
 
 
 def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
@@ -215,13 +208,16 @@ def _planning(
     return rows.of(~aside), rows.of(aside)
 
 
-def _target_coverage(rows: Labelled, wanted: Wanted) -> Rule:
-    """The highest threshold at which a new row is answered with probability `target` or more.
+def _of_all(rows: Labelled, wanted: Wanted) -> Rule:
+    """A rule about all texts, those abstained on too: at a given threshold, or for a target coverage.
 
-    A new row's score is at least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So
-    j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
+    That is the highest threshold at which a new row is answered with probability `target` or more. Its score is at
+    least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So j = ceil(target·(n+1)), and
+    where that is n+1 all rows are answered.
     """
     scores, wrong = _checked(rows, wanted)
+    if wanted.kind == "threshold":
+        return rule_at(wanted.target, scores, wrong, wanted, None)
     rank = conformal_rank(wanted.target, len(scores))
     # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
     threshold = -math.inf if rank > len(scores) else float(np.nextafter(np.sort(scores)[-rank], -math.inf))
@@ -279,7 +275,7 @@ def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, refer
     """The part of one class, from the rows predicted as it; where nothing is asked, all are reported."""
     if asked and rows.size:
         scores, others = (part.scores[wanted.score] for part in (rows, reference))
-        planner = RowsPlanner(wanted, scores, rows.errors, others, f"rows predicted {name}")
+        planner = RowsPlanner(wanted, scores, rows.errors, others, unit=f"rows predicted {name}")
         rule = planner.promise(wanted.target)
         shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
         return KindPromise(name=name, asked=True, **{field: getattr(rule, field) for field in shared})
@@ -297,7 +293,7 @@ def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = N
     """
     sample, others = (part.ranked(wanted.score) for part in _planning(rows, wanted, reference, PILOT_TEXTS))
     if reference is None:
-        others = replace(others, chances=learned_chances(others.scores, others.errors))
+        others = replace(others, chances=learned_chances(others.scores, others.wrong))
     if not len(sample.scores) or not len(others.scores):
         raise CalibrationError(
             f"{len(sample.scores)} labelled answers of {sample.texts} texts, and {len(others.scores)} to plan with; "
@@ -315,7 +311,7 @@ def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
     """
     if rows.missed is None or rows.gold is None or reference is None or reference.answers is None:
         raise ConfigurationError("a promise of recall needs gold=, missed= and answers= of each text.")
-    scores, missed, gold = (check_scores(values) for values in (rows.scores[wanted.score], rows.missed, rows.gold))
+    scores, missed, gold = rows.scores[wanted.score], rows.missed, rows.gold
     if missed.shape != scores.shape or gold.shape != scores.shape or (missed < 0).any() or (missed > gold).any():
         raise InputError(
             f"scores {scores.shape}, missed {missed.shape} and gold {gold.shape}: give 0 ≤ missed ≤ gold for each text."
@@ -326,16 +322,10 @@ def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
         raise CalibrationError(
             f"{len(scores)} labelled texts have {int(gold.sum())} gold answers; give texts that have some."
         )
-    sample = TextScores(scores, np.arange(len(scores)), len(scores), rows.missed, gold=rows.gold)
+    sample = TextScores(scores, np.arange(len(scores)), len(scores), missed, gold=gold)
     most = wanted.most or max(1, int(np.quantile(counts, 0.99)))
     return TextsPlanner(wanted, sample, TextScores(others, np.arange(len(others)), len(others)), most)
 
-
-_OF_ALL: dict[RuleKind, Callable[[Labelled, Wanted], Rule]] = {
-    "threshold": lambda rows, wanted: rule_at(wanted.target, *_checked(rows, wanted), wanted, None),
-    "coverage": _target_coverage,
-}
-"""Rules about all texts, those abstained on too."""
 
 _PLANNERS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Planner]] = {
     "risk": rows_planner,
@@ -343,4 +333,3 @@ _PLANNERS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Planner]
     "per-text": texts_planner,
     "recall": recall_planner,
 }
-"""Promises."""

@@ -221,20 +221,18 @@ def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:
         for promise in asked
         if promise.promised
     )
-    low, high = rule.coverage_interval
     sentences = []
     if answered:
         whose = "the answers of each class" if len(asked) > 1 else "these answers"
         sentences.append(f"Answer {answered}: at most {rule.target:.2%} of {whose} are wrong.")
     refused = [promise for promise in asked if not promise.promised]
     sentences += [f"Never answer {promise.name}: {promise.reason}" for promise in refused[:2]]
-    if len(refused) > 2:
+    if names := ", ".join(promise.name for promise in refused[2:6]):
         more = f" and {len(refused) - 6} more" if len(refused) > 6 else ""
-        names = ", ".join(promise.name for promise in refused[2:6])
         sentences.append(f"Never answer {names}{more}, for the like reason.")
     if len(asked) < len(kinds):
         sentences.append("Nothing is promised about other answers, and none is withheld.")
-    together = ", all together" if len(asked) > 1 else ""
+    together, (low, high) = ", all together" if len(asked) > 1 else "", rule.coverage_interval
     sentences.append(
         f"{rule.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered "
         f"(confidence {rule.confidence:g}{together}, {rule.texts} calibration rows)."

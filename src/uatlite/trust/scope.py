@@ -41,20 +41,18 @@ class Gaussians:
     shrinkage: float
 
     @cached_property
-    def whitening(self) -> Floats:
-        """W with WᵀW = Σ⁻¹, (units, units)."""
-        return inverse_factor(self.covariance)
-
-    @cached_property
-    def _white_means(self) -> Floats:
-        return self.means @ self.whitening.T
+    def _white(self) -> tuple[Floats, Floats]:
+        """W with WᵀW = Σ⁻¹, (units, units), and the means in its units, (classes, units)."""
+        whitening = inverse_factor(self.covariance)
+        return whitening, self.means @ whitening.T
 
     def distances(self, representations: Floats) -> Floats:
         """min over classes of (x - mₖ)ᵀ Σ⁻¹ (x - mₖ) / (1 + 1/nₖ): (rows, units) → (rows,).
 
         The denominator is the uncertainty of a mean of nₖ rows: a new row differs from it by (1 + 1/nₖ)Σ.
         """
-        squares = squared_gaps(product(representations, self.whitening), self._white_means)
+        whitening, means = self._white
+        squares = squared_gaps(product(representations, whitening), means)
         return np.asarray((squares / (1.0 + 1.0 / self.rows)).min(axis=1))
 
     def left_out_distances(self, representations: Floats, classes: Integers) -> Floats:
@@ -163,14 +161,8 @@ def shrink(covariance: Floats, rows: int) -> tuple[Floats, float]:
 
 
 def inverse_factor(covariance: Floats) -> Floats:
-    """L⁻¹ of the lower Cholesky factor LLᵀ = covariance."""
-    try:
-        factor = np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError as error:
-        raise CalibrationError(
-            "the covariance of the representations is not positive definite; check that the texts differ."
-        ) from error
-    return np.asarray(np.tril(np.linalg.inv(factor)))
+    """L⁻¹ of the lower Cholesky factor LLᵀ = covariance; one that was shrunk has it."""
+    return np.asarray(np.tril(np.linalg.inv(np.linalg.cholesky(covariance))))
 
 
 def product(rows: Floats, matrix: Floats) -> Floats:
@@ -235,11 +227,6 @@ class Scope:
         """The number of calibration rows."""
         return len(self.nonconformities)
 
-    @property
-    def by_class(self) -> bool:
-        """Whether each class has a Gaussian of its own."""
-        return self.gaussians is not None and self.scales is None
-
     def nonconformity(self, representations: ArrayLike | None, logits: ArrayLike) -> Floats:
         """How strange each row is: representations (rows, units) and logits (rows, classes) → (rows,)."""
         given = check_logits(logits)
@@ -270,7 +257,7 @@ class Scope:
             needed = math.ceil(1.0 / self.false_alarm) - 1
             alarms = f"no text can be flagged at {self.false_alarm:.3g} false alarms, which takes {needed:,} rows"
         if self.reference_rows:
-            few = "" if self.by_class else " few for each class;"
+            few = "" if self.scales is None else " few for each class;"
             return f"Scope by {self.reference_rows:,} reference texts,{few} {alarms}."
         if self.gaussians is None:
             return f"Scope by the logits alone, for want of representations; {alarms}."
@@ -302,8 +289,8 @@ def fit_scope(
     if representations is None:
         strange = energy(given)
         return Scope(false_alarm, 0, np.sort(strange), inside=in_scope(strange, false_alarm))
-    units = None if reference is None else reference.units
-    x, fit = check_units(representations, units, rows=len(given)), reference
+    units, fit = None if reference is None else reference.units, reference
+    x = check_units(representations, units, rows=len(given))
     if fit is None:
         fit = ScopeFit(x.shape[1], given.shape[1])
         fit.add(x, given.argmax(axis=1))
@@ -352,11 +339,9 @@ def benjamini_hochberg(p_values: ArrayLike, rate: float) -> Marks:
     """
     check_share("rate", rate)
     p = check_scores(p_values)
-    if not len(p):
-        return np.zeros(0, dtype=np.bool_)
-    order = np.argsort(p)
-    below = np.flatnonzero(p[order] <= rate * np.arange(1, len(p) + 1) / len(p))
-    return np.asarray(p <= p[order[below[-1]]] if len(below) else np.zeros(len(p), dtype=np.bool_))
+    ordered = np.sort(p)
+    below = ordered[ordered <= rate * np.arange(1, len(p) + 1) / len(p)]
+    return np.asarray(p <= below.max(initial=-math.inf))
 
 
 def chance_in_scope(p_values: ArrayLike, *, share: float = 0.05) -> Floats:

@@ -104,24 +104,17 @@ class ShiftReference:
         new, inside = check_pair(scores, scope)
         if len(new) < CHECKED_ROWS:
             return self.unchecked(len(new))
-        score_p = score_test(new, self.scores)
-        if inside is None:
-            return ShiftReport(len(new), score_p < self.false_alarm, score_p, self.false_alarm, score_p)
-        # Where j of n calibration rows are as strange as a new row, it has p = (j + 1)/(n + 1). With the j-th strangest
-        # of them just before it, at (j + 1/2)/(n + 1), the ranks are those of the nonconformities.
-        n = len(self.scores)
-        scope_p = mann_whitney(inside, (np.arange(1, n + 1) + 0.5) / (n + 1))
-        p_value = min(1.0, 2.0 * min(score_p, scope_p))
-        return ShiftReport(
-            rows=len(new),
-            shifted=p_value < self.false_alarm,
-            p_value=p_value,
-            false_alarm=self.false_alarm,
-            score_p_value=score_p,
-            scope_p_value=scope_p,
-            median_scope=float(np.median(inside)),
-            out_of_scope=float((inside <= self.false_alarm).mean()),
-        )
+        p_value = score_p = score_test(new, self.scores)
+        scope_p = median = outside = None
+        if inside is not None:
+            # Where j of n calibration rows are as strange as a new row, it has p = (j + 1)/(n + 1). With the j-th
+            # strangest of them just before it, at (j + 1/2)/(n + 1), the ranks are those of the nonconformities.
+            n = len(self.scores)
+            scope_p = mann_whitney(inside, (np.arange(1, n + 1) + 0.5) / (n + 1))
+            median, outside = float(np.median(inside)), float((inside <= self.false_alarm).mean())
+            p_value = min(1.0, 2.0 * min(score_p, scope_p))
+        shifted = p_value < self.false_alarm
+        return ShiftReport(len(new), shifted, p_value, self.false_alarm, score_p, scope_p, median, outside)
 
     def unchecked(self, rows: int) -> ShiftReport:
         """The report on rows that are too few to tell."""

@@ -5,8 +5,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from uatlite.errors import InputError
-from uatlite.trust.bets import ratio_of_texts
-from uatlite.trust.binomial import risk_interval
+from uatlite.trust.risk_interval import risk_interval
 
 
 def errors(count: int, rows: int) -> np.ndarray:
@@ -73,7 +72,7 @@ def test_of_texts_with_several_answers_the_interval_holds_the_risk_as_often_as_i
         counts = rng.integers(0, 5, 150)
         clumped = counts * (rng.random(150) < 0.125)
         wrong = np.where(rng.random(150) < together, clumped, rng.binomial(counts, 0.125))
-        interval = ratio_of_texts(counts.astype(float), wrong.astype(float), 4, confidence=0.8)
+        interval = risk_interval(wrong, counts=counts, most=4, confidence=0.8)
         missed += not interval.low <= 0.125 <= interval.high
         widths.append(interval.high - interval.low)
         assert interval.low <= interval.risk <= interval.high
@@ -83,12 +82,12 @@ def test_of_texts_with_several_answers_the_interval_holds_the_risk_as_often_as_i
 
 def test_texts_that_were_all_labelled_are_certain_also_with_several_answers() -> None:
     counts, wrong = np.array([2.0, 0.0, 3.0, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
-    certain = ratio_of_texts(counts, wrong, 3, np.ones(4))
+    certain = risk_interval(wrong, np.ones(4), counts=counts, most=3)
     assert (certain.rows, certain.errors) == (6, 2)
     assert (certain.low, certain.risk, certain.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
 def test_a_few_texts_without_an_error_do_not_keep_a_promise() -> None:
-    few, many = (ratio_of_texts(np.full(n, 2.0), np.zeros(n), 2) for n in (8, 400))
+    few, many = (risk_interval(np.zeros(n), counts=np.full(n, 2), most=2) for n in (8, 400))
     assert (few.risk, few.low, few.verdict(0.1)) == (0.0, 0.0, "cannot tell yet")
     assert many.verdict(0.1) == "holds"
