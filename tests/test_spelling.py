@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from uatlite.codec import NOT_STORED
 from uatlite.errors import ConfigurationError
-from uatlite.spelling import change, differences, inner_settings, parse_spelling, setting_names, spelling
+from uatlite.spelling import change, inner_settings, parse_spelling, setting_names, spelling
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ setups = st.builds(
 @given(setups)
 def test_a_spelling_leads_back_to_its_value(setup):
     for standard in (Setup(), None):
-        name, settings = parse_spelling(spelling("setup", differences(setup, standard)))
+        name, settings = parse_spelling(spelling("setup", setup, standard))
         assert name == "setup"
         assert change(Setup(), settings, "setup") == setup
 
@@ -59,7 +59,7 @@ def test_a_spelling_leads_back_to_its_value(setup):
     ],
 )
 def test_only_what_differs_is_spelt(setup, spelt):
-    assert spelling("setup", differences(setup, Setup())) == spelt
+    assert spelling("setup", setup, Setup()) == spelt
 
 
 def test_a_word_sets_all_and_a_name_beside_it_wins():

@@ -58,8 +58,8 @@ def setting_names(value: "DataclassInstance") -> tuple[str, ...]:
     return *plain, *every, *(setting.name for setting in settings if setting.inside is not None)
 
 
-def differences(value: "DataclassInstance", standard: "DataclassInstance | None") -> list[str]:
-    """The settings that differ from the standard value, spelt as in ['gate=k', 'rate=0.1']; without one, all."""
+def spelling(key: str, value: "DataclassInstance", standard: "DataclassInstance | None" = None) -> str:
+    """A name with the settings that differ from the standard value, as in 'uat:gate=k,rate=0.1'; without one, all."""
     settings = _settings(value)
     usual = {} if standard is None else {setting.name: setting.value for setting in _settings(standard)}
     differs = {s.name: s for s in settings if s.name not in usual or s.value != usual[s.name]}
@@ -68,18 +68,14 @@ def differences(value: "DataclassInstance", standard: "DataclassInstance | None"
         if all(setting.name in differs and setting.value == group[0].value for setting in group):
             differs = {name: setting for name, setting in differs.items() if setting.every != every}
             differs[every] = group[0]
-    return [f"{name}={_spelt(setting)}" for name, setting in differs.items()]
+    spelt = ",".join(f"{name}={_spelt(setting)}" for name, setting in differs.items())
+    return f"{key}:{spelt}" if spelt else key
 
 
 def _spelt(setting: _Setting) -> str:
     if setting.value is None:
         return setting.none
     return str(setting.value).lower() if isinstance(setting.value, bool) else str(setting.value)
-
-
-def spelling(key: str, settings: Collection[str]) -> str:
-    """A name with its settings, as in 'uat:gate=k,penalty=1.0'; the name alone without any."""
-    return f"{key}:{','.join(settings)}" if settings else key
 
 
 def parse_spelling(text: str) -> tuple[str, dict[str, str]]:

@@ -6,7 +6,7 @@ import pytest
 from reference import Build, Sample
 from uatlite.classifier import answer_kind
 from uatlite.classifier.calibrate import FEWEST_DOUBTED
-from uatlite.classifier.settings import CalibrationOptions
+from uatlite.classifier.record import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
 from uatlite.trust.calibrators import Temperature

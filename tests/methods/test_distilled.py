@@ -11,11 +11,12 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, StoreError
 from uatlite.methods import distilled
 from uatlite.methods.distilled import DISTILLED, FEATURES, OFFSET, Distilled, ReadOut, fit_read_out, sampling_noise
 from uatlite.methods.method import TAUGHT, CalibrationRows, Method
-from uatlite.methods.registry import method_from_dict, method_to_dict, parse_method
+from uatlite.methods.registry import STORED, method_to_dict, parse_method
 from uatlite.methods.sampling import ANALYTIC
 from uatlite.predictive import PassLogits, entropy, softmax
 from uatlite.values import Floats, Integers, Kind
@@ -24,6 +25,10 @@ Models = Callable[..., PreTrainedModel]
 Texts = Callable[..., dict[str, Tensor]]
 KINDS: dict[Kind, int] = {"one": 1, "labels": 3}
 EACH = pytest.mark.parametrize("kind", KINDS)
+
+
+def stored_again(method, arrays):
+    return load(STORED, dump(method, arrays, kind=STORED), arrays, advice="")
 
 
 def made(kind: Kind, rows: int, noise: float, units: int = 8) -> tuple[PassLogits, Floats]:
@@ -129,7 +134,7 @@ def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
     assert outputs is plain
     model = shared("bert", problem_type="multi_label_classification")
     arrays: dict[str, Any] = {}
-    for same in (method, method_from_dict(method_to_dict(method, arrays), arrays)):
+    for same in (method, stored_again(method, arrays)):
         assert (same.passes, same.cost) == (1, 1)
         assert same.read_from(plain) is plain
         passes = same.run(model, texts((4,)))
@@ -185,12 +190,12 @@ def test_it_is_stored_as_numbers_and_arrays(kind: Kind) -> None:
     plain, variance = made(kind, 200, 0.2)
     method, _ = fitted(kind, rows_of(kind, plain, variance), "read off", parse_method("distilled:of=analytic"))
     arrays: dict[str, Any] = {"other": np.zeros(3)}
-    again = method_from_dict(method_to_dict(method, arrays), arrays)
+    again = stored_again(method, arrays)
     assert method_to_dict(again) == method_to_dict(method)
     before, after = method.read_from(plain), again.read_from(plain)
     np.testing.assert_array_equal(before.given_variance, after.given_variance)
     with pytest.raises(StoreError, match=r"there is no array 'read_out\..*calibrate again"):
-        method_from_dict(method_to_dict(method))
+        load(STORED, method_to_dict(method), advice="calibrate again.")
 
 
 def test_another_model_is_an_error() -> None:

@@ -13,9 +13,10 @@ from transformers import PreTrainedModel
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.attribution.first_order import Case, first_orders
 from uatlite.attribution.layers import propagate
+from uatlite.codec import load
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import Method
-from uatlite.methods.registry import METHOD_ALIASES, METHODS, method_from_dict, method_to_dict, parse_method
+from uatlite.methods.registry import METHOD_ALIASES, METHODS, STORED, method_to_dict, parse_method
 from uatlite.model.load import model_hash
 
 Encoded = dict[str, Tensor]
@@ -83,7 +84,7 @@ def test_names_and_json_lead_back_to_the_method(method: Method) -> None:
     assert isinstance(method, Method)
     assert METHODS[method.name] is method
     assert parse_method(method.name) == method
-    assert method_from_dict(json.loads(json.dumps(method_to_dict(method)))) == method
+    assert load(STORED, json.loads(json.dumps(method_to_dict(method))), advice="") == method
     assert "seed" not in json.dumps(method_to_dict(method))
     assert method.summary
 
@@ -129,7 +130,7 @@ def test_spellings_have_one_canonical_form(spelt: str, canonical: str) -> None:
     method = parse_method(spelt)
     assert method.name == canonical
     assert parse_method(canonical) == method
-    assert method_from_dict(method_to_dict(method)) == method
+    assert load(STORED, method_to_dict(method), advice="") == method
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scoring.desk import Desk
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.runtime import Settings
 from uatlite.scoring import source
 
 BLOCK = 16

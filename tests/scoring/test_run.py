@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from scoring.desk import LAYOUTS, Desk, Stop
-from uatlite.classifier.settings import Settings, tokenizer_fingerprint
+from uatlite.classifier.runtime import Settings, tokenizer_fingerprint
 from uatlite.errors import DataError, StoreError
 from uatlite.model.load import model_hash
 from uatlite.scoring.job import Job

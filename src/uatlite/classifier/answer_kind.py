@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.predictions import Predictions
-from uatlite.classifier.record import AnyCalibrator, Evidence
-from uatlite.classifier.runtime import Outputs, Runtime
-from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.classifier.record import AnyCalibrator, CalibrationOptions, Evidence
+from uatlite.classifier.runtime import Outputs, Runtime, Settings
 from uatlite.classifier.token_run import TokenOutputs
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.values import Kind, Marks, Text

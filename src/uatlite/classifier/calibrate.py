@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind, Read, Said
 from uatlite.classifier.predictions import LOG_ODDS
-from uatlite.classifier.record import Calibration, SecondLook
-from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.classifier.record import Calibration, CalibrationOptions, SecondLook
+from uatlite.classifier.runtime import Runtime, Settings
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import parse_method

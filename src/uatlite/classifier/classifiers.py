@@ -16,8 +16,9 @@ from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import KINDS, Product, model_files, open_files
-from uatlite.classifier.record import Figures, measured_figures
-from uatlite.classifier.settings import AskedOfClasses, AskedOfEntities, AskedOfLabels, Config
+from uatlite.classifier.record import AskedOfClasses, AskedOfEntities, AskedOfLabels, Figures, measured_figures
+from uatlite.classifier.runtime import Config
+from uatlite.classifier.saving import Stored
 from uatlite.classifier.tags import STRATEGIES
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.text.labels import class_indices
@@ -292,12 +293,20 @@ PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabe
 """Each says in `kinds` which models it is for."""
 
 
-def load(name: str | Path, *, device: str | None = None, calibrated: bool = True, **options: Any) -> AnyProduct:
+def load(
+    name: str | Path,
+    *,
+    device: str | None = None,
+    calibrated: bool = True,
+    stored: Stored | None = None,
+    **options: Any,
+) -> AnyProduct:
     """The classifier in a directory or under a hub id, as the class that its model is for.
 
-    `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices.
+    `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices. `stored` is what was
+    saved beside the model, where that was read before.
     """
-    files = open_files(name, device=device, calibrated=calibrated)
+    files = open_files(name, device=device, calibrated=calibrated, stored=stored)
     return _product_of(files.runtime.kind).of_files(files, **options)
 
 

@@ -20,8 +20,8 @@ from uatlite.classifier.predictions import (
     Predictions,
     excerpt,
 )
+from uatlite.classifier.record import CalibrationOptions
 from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import CalibrationOptions
 from uatlite.classifier.tags import Decoded, TagScheme
 from uatlite.classifier.token_run import (
     TokenOutputs,

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
-from uatlite.classifier.record import Evidence, Figures
+from uatlite.classifier.record import CalibrationOptions, Evidence, Figures
 from uatlite.classifier.runtime import Outputs, run
-from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.metrics.answers import LabelRows
 from uatlite.metrics.intervals import intervals

@@ -11,9 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
-from uatlite.classifier.record import Evidence, compare, measured_figures
+from uatlite.classifier.record import CalibrationOptions, Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime, run
-from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError
 from uatlite.predictive import Predictive, summarise
 from uatlite.text.examples import check_texts, text_fault

@@ -19,14 +19,13 @@ from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
 from uatlite.classifier.many_labels import LABELS
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
-from uatlite.classifier.record import Calibration, Figures, SecondLook
-from uatlite.classifier.runtime import Runtime, TorchRuntime
-from uatlite.classifier.settings import (
+from uatlite.classifier.record import AskedOfAll, Calibration, CalibrationOptions, Figures, SecondLook
+from uatlite.classifier.runtime import (
     DEFAULT_METHOD,
-    AskedOfAll,
-    CalibrationOptions,
     Config,
+    Runtime,
     Settings,
+    TorchRuntime,
     method_of,
     tokenizer_fingerprint,
 )
@@ -361,13 +360,18 @@ class Files(NamedTuple):
     stored: saving.Stored
 
 
-def open_files(name: str | Path, *, device: str | None = None, calibrated: bool = True) -> Files:
+def open_files(
+    name: str | Path, *, device: str | None = None, calibrated: bool = True, stored: saving.Stored | None = None
+) -> Files:
     """The model of that name, and what was saved beside it; a method that learned stays with an exported one."""
+    runtime: TorchRuntime | OnnxRuntime
     if is_exported(name):
-        stored = saving.read(name)
-        return Files(name, load_exported(name, stored.options.get("config")), stored if calibrated else saving.Stored())
-    found: Checkpoint = model_files().load_checkpoint(name, device=device)
-    return Files(name, TorchRuntime(found.model, found.tokenizer), saving.read(name) if calibrated else saving.Stored())
+        stored = stored or saving.read(name)
+        runtime = load_exported(name, stored.options.get("config"))
+    else:
+        found: Checkpoint = model_files().load_checkpoint(name, device=device)
+        runtime = TorchRuntime(found.model, found.tokenizer)
+    return Files(name, runtime, (stored or saving.read(name)) if calibrated else saving.Stored())
 
 
 def model_files() -> Any:

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from uatlite.classifier.answer_kind import AnyKind, Reading
 from uatlite.classifier.predictions import LOG_ODDS, Predictions
 from uatlite.classifier.product import Product
-from uatlite.classifier.record import AnyCalibrator, Calibration
-from uatlite.classifier.settings import CalibrationOptions
+from uatlite.classifier.record import AnyCalibrator, Calibration, CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.promise import Labelled, decide, fitting_rows
 from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval

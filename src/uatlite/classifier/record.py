@@ -1,4 +1,4 @@
-"""What was learned from labelled texts: a calibrator, rules, a scope, what a shift is told by, and figures.
+"""What calibration is asked for, and what was learned from labelled texts: calibrator, rules, scope, figures.
 
 A record is one frozen value for every kind of answers, stored by the codec beside the model. What the labels say
 besides a rule is here too: metrics of a calibrator, and a comparison with plain temperature scaling.
@@ -8,23 +8,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self, TypedDict, cast
 
 import numpy as np
 
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.predictions import CONFIDENCE, SHARE_FOUND, Predictions
+from uatlite.classifier.runtime import Settings
 from uatlite.codec import NOT_STORED, Arrays, dump, load
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.metrics.accuracy import nll
 from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import softmax
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import Calibrator, check_calibrator
 from uatlite.trust.distribution import LabelSets
-from uatlite.trust.rule import Menu, Rule
+from uatlite.trust.rule import Menu, Rule, Wanted
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference
-from uatlite.values import Floats, Integers
+from uatlite.values import Floats, Integers, check_share
 
 AnyCalibrator = Calibrator | AnswerCalibrator | EntityCalibrator
 """What may calibrate a kind of answers; `AnswerKind.fit` says which does."""
@@ -32,6 +34,109 @@ _SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
 """The metrics of figures of one class a text."""
 INTERVAL_CONFIDENCE = 0.95
 """Of their intervals."""
+
+
+_TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
+_SHARES_RIGHT = ("target_precision", "target_recall")
+"""Targets that are shares of what is right; rules are about what is wrong."""
+
+
+class AskedOfAll(TypedDict, total=False):
+    """What every `calibrate` may be asked for: fields of `CalibrationOptions`, as those of the classes below."""
+
+    confidence: float
+    score: str | None
+    second_look: str | None
+    menu: bool
+    false_alarm: float
+    seed: int
+
+
+class AskedOfClasses(AskedOfAll, total=False):
+    """Of one class a text."""
+
+    target_risk: float | None
+    target_coverage: float | None
+    threshold: float | None
+    per_class: bool
+    calibrator: str | None
+    label_sets: float | None
+
+
+class AskedOfLabels(AskedOfAll, total=False):
+    """Of many labels."""
+
+    target_precision: float | None
+    target_wrong: float | None
+
+
+class AskedOfEntities(AskedOfAll, total=False):
+    """Of entities."""
+
+    target_risk: float | None
+    target_recall: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """What calibration is asked for; each product takes its own of them (see its `calibrate`)."""
+
+    target_risk: float | None = None
+    """at most this share of the answers, or of the reported entities, is wrong"""
+    target_coverage: float | None = None
+    """at least this share of texts is answered"""
+    threshold: float | None = None
+    target_precision: float | None = None
+    """at least this share of the reported labels is right"""
+    target_wrong: float | None = None
+    """at most so many wrong labels are reported a text, on average; 0.1 is one in ten texts"""
+    target_recall: float | None = None
+    """at least this share of the gold entities is found in the texts that are answered"""
+    confidence: float = 0.95
+    per_class: bool = False
+    """whether a target risk holds among the answers of each class, and not only among all"""
+    score: str | None = None
+    """None: the raw score, which no label has fitted; or the confidence where a threshold is given"""
+    calibrator: str | None = None
+    """None: input-temperature where the method knows the variance of its margin, else temperature"""
+    label_sets: float | None = None
+    """the share of texts whose label set holds the true label"""
+    second_look: str | None = None
+    """a further method for the texts that are abstained on"""
+    menu: bool = False
+    """whether to list which risks can be promised"""
+    false_alarm: float = 0.01
+    """the share of texts in scope that may be called out of scope"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        targets = [name for name in _TARGETS if getattr(self, name) is not None]
+        for name in (*targets, "false_alarm", "confidence"):
+            if name != "threshold":
+                check_share(name, getattr(self, name))
+        if self.calibrator is not None:
+            check_calibrator(self.calibrator)
+        if self.per_class and self.target_risk is None:
+            raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
+        thresholds = [name for name in targets if name != "target_recall"]
+        if len(thresholds) > 1:
+            given = " and ".join(thresholds)
+            raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
+
+    def wanted(self, said: type[Predictions], classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        """What shall be promised: first about the answers, which may be nothing, then about the texts."""
+        score = self.score or (said.ranked_by[0] if self.threshold is None else CONFIDENCE)
+        check_choice("score", score, said.ranked_by)
+        names = classes if self.per_class else None
+        wanted = [Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)]
+        for name, kind in said.promises.items():
+            if (target := getattr(self, name)) is not None:
+                about = replace(wanted[0], kind=kind, target=1.0 - target if name in _SHARES_RIGHT else target)
+                if kind == "recall":
+                    wanted.append(replace(about, score=SHARE_FOUND))
+                else:
+                    wanted[0] = about
+        return tuple(wanted)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What computes a classifier: PyTorch, or ONNX Runtime for an exported one.
+"""What computes a classifier, PyTorch or ONNX Runtime for an exported one, and the settings that decide its logits.
 
 Predicting, calibrating, scoring and serving know only the Protocol `Runtime`. Nothing here imports torch before a
 PyTorch model runs.
@@ -6,7 +6,7 @@ PyTorch model runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +15,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from uatlite.classifier.settings import Settings
-from uatlite.errors import ModelError
+from uatlite.codec import Arrays, dump, load
+from uatlite.errors import ConfigurationError, ModelError, StoreError
 from uatlite.methods.method import Method, Passes
-from uatlite.methods.registry import method_of_weights
+from uatlite.methods.registry import METHODS, STORED, method_of_weights, parse_method
+from uatlite.methods.sampling import method_of_config
 from uatlite.model.architectures import answering, head_of, longest_input, unwrap
-from uatlite.model.tokens import BATCH_PADDING, Batch, Tokens
+from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, tokenize
 from uatlite.model.windows import Windows, windowed
+from uatlite.passes.config import UATConfig
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
@@ -31,6 +33,81 @@ if TYPE_CHECKING:
 
     from uatlite.attribution.first_order import Candidates
     from uatlite.model.tokens import Tokenizer
+
+
+DEFAULT_METHOD = "distilled"
+
+# A tokenizer that treats case, accents, digits, signs or another script differently splits it differently.
+PROBE = "The Quick brown fox isn't naïve: it costs $12.50 — 你好, ÀÉÎ!"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A calibration holds for these settings and no others."""
+
+    method: Method
+    seed: int
+    max_length: int
+    windows: bool
+    tokenizer: str
+    """a fingerprint of how the tokenizer splits"""
+    aggregation_strategy: str | None = None
+    """how tokens are joined to entities, one of `uatlite.classifier.tags.STRATEGIES`; None: by the text"""
+
+    def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
+        """Plain JSON values; what the method learned goes into `arrays`."""
+        return {**vars(self), "method": dump(self.method, {} if arrays is None else arrays, kind=STORED)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], arrays: Mapping[str, Floats] | None = None) -> Settings:
+        """The settings that `to_dict` described; `arrays` has what the method learned, by name among others."""
+        try:
+            method: Method = load(STORED, values["method"], arrays, advice="calibrate again.")
+            return cls(**{**values, "method": method.seeded(int(values["seed"]))})
+        except (KeyError, TypeError, StoreError) as error:
+            raise ModelError(
+                f"the stored settings are broken or of another version ({error}); calibrate again."
+            ) from error
+
+    def difference(self, other: Settings) -> str:
+        """What differs, as 'max_length 512, now 128'; empty where nothing does."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        names = [name for name in mine if mine[name] != theirs[name]]
+        return "; ".join(f"{name} {self._shown(name)}, now {other._shown(name)}" for name in names)
+
+    def _shown(self, name: str) -> str:
+        return self.method.name if name == "method" else str(getattr(self, name))[:12]
+
+
+Config = UATConfig | Method | str | None
+
+
+def method_of(config: Config, seed: int | None, own: Method | str | None, default: str = DEFAULT_METHOD) -> Method:
+    """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself.
+
+    Where none is named, it is the model's own, which it was made for, or `default`.
+    """
+    if config is None:
+        config = own or default
+    if isinstance(config, UATConfig):
+        method: Method = method_of_config(config)
+    elif isinstance(config, str):
+        method = parse_method(config)
+    elif isinstance(config, Method):
+        method = config
+    else:
+        raise ConfigurationError(
+            f"config={config!r:.80} is not a UATConfig, a method or its spelling; there are {', '.join(METHODS)}."
+        )
+    if isinstance(own, Method) and (own.name, own.seed) == (method.name, method.seed):
+        method = own  # with what it learned
+    return method if seed is None else method.seeded(seed)
+
+
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
+    """SHA-256 of how the tokenizer splits a text that is meant to tell tokenizers apart."""
+    with TOKENIZING:
+        return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], None).fingerprint
 
 
 @dataclass(frozen=True, eq=False)

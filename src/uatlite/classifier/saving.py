@@ -25,8 +25,7 @@ from safetensors.numpy import load_file, save_file
 
 from uatlite import __version__
 from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
-from uatlite.classifier.runtime import TorchRuntime
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.runtime import Settings, TorchRuntime
 from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
 from uatlite.text.files import file_beside
@@ -70,13 +69,12 @@ def write(
 ) -> None:
     """Write everything into a directory; a new one appears under its name when it is whole."""
     check_target(directory, overwrite=overwrite)
-    product.checked_settings()
-    calibration = product.calibration_
+    settings, calibration = product.checked_settings(), product.calibration_
     if calibration is not None and product.runtime.hash != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
     with nullcontext(directory) if directory.exists() else _appearing(directory) as files:
         product.runtime.save(files)
-        _write_state(product, files, evaluation)
+        _write_state(product, settings, files, evaluation)
 
 
 @contextmanager
@@ -90,9 +88,10 @@ def _appearing(directory: Path) -> Iterator[Path]:
         whole.rename(directory)
 
 
-def _write_state(product: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
+def _write_state(
+    product: "Product[Any]", settings: Settings, directory: Path, evaluation: Figures | None = None
+) -> None:
     calibration, arrays = product.calibration_, Arrays()
-    settings = product.settings if calibration is None else calibration.settings
     state = {
         "format": _FORMAT,
         "uatlite": __version__,
@@ -107,7 +106,7 @@ def _write_state(product: "Product[Any]", directory: Path, evaluation: Figures |
     (directory / ARRAYS).unlink(missing_ok=True)
     if arrays:
         save_file(arrays, directory / ARRAYS)
-    (directory / CARD).write_text(model_card(product, evaluation), encoding="utf-8")
+    (directory / CARD).write_text(model_card(product, settings, evaluation), encoding="utf-8")
 
 
 def read(name: str | Path) -> Stored:
@@ -133,24 +132,10 @@ def read(name: str | Path) -> Stored:
             options={**state["options"], "config": settings.method},
             calibration=None if stored is None else Calibration.from_dict(stored, arrays, settings),
             kind=state["kind"],
-            columns=_columns_in(state),
+            columns=state["columns"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-
-
-def remembered_columns(name: str | Path) -> dict[str, str]:
-    """What the columns of the rows that calibrated a local classifier are called; empty where that is not known."""
-    path = Path(home_in_use(name)) / STATE
-    try:
-        return _columns_in(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except (ValueError, AttributeError):  # loading the classifier says what is wrong
-        return {}
-
-
-def _columns_in(state: Mapping[str, Any]) -> dict[str, str]:
-    """The columns that a state names; one of an older version names none."""
-    return {str(role): str(column) for role, column in state.get("columns", {}).items()}
 
 
 def push(product: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
@@ -229,7 +214,7 @@ def use_version(directory: str | Path, number: int) -> None:
 
 def write_version(product: "Product[Any]", directory: Path, note: str) -> Version:
     """Write the calibration as a new version beside those of a directory, and use it from now on."""
-    return add_version(directory, lambda files: _write_state(product, files, None), note)
+    return add_version(directory, lambda files: _write_state(product, product.checked_settings(), files), note)
 
 
 def add_version(directory: Path, write: Callable[[Path], None], note: str) -> Version:
@@ -265,9 +250,9 @@ def _spelt(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def model_card(product: "Product[Any]", evaluation: Figures | None) -> str:
+def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
-    architecture, settings, calibration = product.runtime.architecture, product.settings, product.calibration_
+    architecture, calibration = product.runtime.architecture, product.calibration_
     rules = () if calibration is None else calibration.rules
     names, words = product.class_names, product.kind.predictions.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()

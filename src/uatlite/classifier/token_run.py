@@ -9,8 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.runtime import Runtime, TokenChoice
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.runtime import Runtime, Settings, TokenChoice
 from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method

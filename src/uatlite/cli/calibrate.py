@@ -145,7 +145,7 @@ def calibrate(
 
 def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that `calibrate` takes, by name; what the kind of the model does not take is refused."""
-    from uatlite.classifier.settings import CalibrationOptions
+    from uatlite.classifier.record import CalibrationOptions
 
     takes, words = product.asks.__annotations__, product.kind.predictions.words
     asked = {of.name: given[of.name] for of in fields(CalibrationOptions) if given[of.name] != of.default}

@@ -56,7 +56,7 @@ def predict(
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.classifiers import load
-    from uatlite.classifier.saving import remembered_columns
+    from uatlite.classifier.saving import read
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows
     from uatlite.scoring.run import check_output, score_file
@@ -70,7 +70,8 @@ def predict(
     source = Source(input, format=format)
     asked = {"text": text, "pair": text_pair, "options": options}
     kept = tuple(name.strip() for name in ",".join(keep or ()).split(",") if name.strip())
-    layout = source.layout(Layout(label=None, id=id, meta=kept), asked, remembered_columns(model))
+    stored = read(model) if Path(model).is_dir() else None
+    layout = source.layout(Layout(label=None, id=id, meta=kept), asked, {} if stored is None else stored.columns)
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     check_output(job)
@@ -81,7 +82,7 @@ def predict(
     load = partial(load, place, method=method, **changes)
     total = source.estimate() if console.is_terminal else None
     if cluster is None:
-        score: Callable[..., Summary] = partial(score_file, load(), job, source=source)
+        score: Callable[..., Summary] = partial(score_file, load(stored=stored), job, source=source)
     else:
         from uatlite.scoring import on_ray
 

@@ -23,7 +23,6 @@ from uatlite.methods.method import CalibrationRows, LearnedMethod, Method, Passe
 from uatlite.methods.sampling import ANALYTIC, BASE, SAMPLING, Analytic, Sampling
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import OFFSET, TOP, PassLogits, logit_features
-from uatlite.spelling import spelling
 from uatlite.values import Floats, Kind
 
 if TYPE_CHECKING:
@@ -218,8 +217,7 @@ class Distilled(Method):
 
     @property
     def name(self) -> str:
-        parts = [] if self.teacher == ANALYTIC else [f"of={self.teacher.name.replace(':', ',')}"]
-        return spelling(self.key, parts)
+        return self.key if self.teacher == ANALYTIC else f"{self.key}:of={self.teacher.name.replace(':', ',')}"
 
     @property
     def reads(self) -> bool:

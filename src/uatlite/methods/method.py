@@ -14,7 +14,7 @@ import numpy as np
 
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import PassLogits
-from uatlite.spelling import change, differences, spelling
+from uatlite.spelling import change, spelling
 from uatlite.values import Integers, Kind
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Method(Protocol):
     @property
     def name(self) -> str:
         """The canonical spelling: the key, then the settings that differ from the usual ones, as in 'uat:gate=k'."""
-        return spelling(self.key, differences(cast(Any, self), cast(Any, type(self)())))
+        return spelling(self.key, cast(Any, self), cast(Any, type(self)()))
 
     def changed(self, **settings: str) -> Self:
         """The same method with some settings replaced, their values as spelt on a command line."""

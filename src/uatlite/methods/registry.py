@@ -1,11 +1,10 @@
 """The methods by name. A new one is a file and a line here; the contract test runs over all of them."""
 
-from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from uatlite.codec import Arrays, dump, load
+from uatlite.codec import dump
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import Method
@@ -35,16 +34,10 @@ GONE_METHODS: dict[str, str] = dict.fromkeys(
 METHOD_ALIASES: dict[str, str] = {"mc": "mc-uniform"}
 
 
-def method_to_dict(method: Method, arrays: Arrays | None = None) -> dict[str, Any]:
-    """All settings but the seed, as plain JSON values; what it learned goes into `arrays`, under its names."""
-    state: dict[str, Any] = dump(method, {} if arrays is None else arrays, kind=STORED)
+def method_to_dict(method: Method) -> dict[str, Any]:
+    """All settings but the seed, as plain JSON values; what it learned is left out."""
+    state: dict[str, Any] = dump(method, {}, kind=STORED)
     return state
-
-
-def method_from_dict(state: Any, arrays: Mapping[str, Any] | None = None) -> Method:
-    """The method that `method_to_dict` described, with seed 0; `arrays` may hold others too."""
-    method: Method = load(STORED, state, arrays, advice="calibrate again.")
-    return method
 
 
 def method_of_weights(weights: "MethodWeights") -> Method | None:

@@ -15,7 +15,7 @@ from uatlite.errors import check_choice
 from uatlite.methods.method import Method, Passes
 from uatlite.passes.config import COMPONENTS, DropoutRates, UATConfig
 from uatlite.predictive import PassLogits
-from uatlite.spelling import change, differences, spelling
+from uatlite.spelling import change, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ class Configured(Method):
 
     @property
     def name(self) -> str:
-        return spelling(self.key, differences(self.config, STANDARDS[self.key]))
+        return spelling(self.key, self.config, STANDARDS[self.key])
 
     def changed(self, **settings: str) -> Self:
         return self.configured(change(self.config, settings, self.key, self.changeable))

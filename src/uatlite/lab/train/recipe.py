@@ -20,7 +20,7 @@ from uatlite.codec import load
 from uatlite.errors import ConfigurationError, StoreError, check_choice
 from uatlite.lab.train.dataset import kind_of
 from uatlite.model.architectures import HEADS
-from uatlite.spelling import change, differences, spelling
+from uatlite.spelling import change, spelling
 from uatlite.text.write import read_record
 from uatlite.values import Dataset
 
@@ -106,12 +106,12 @@ class MethodTraining:
     @property
     def name(self) -> str:
         """The short spelling, as in 'swag:rank=20': only settings that are not the default."""
-        return spelling(self.key, differences(self, type(self)()))
+        return spelling(self.key, self, type(self)())
 
     @property
     def identity(self) -> str:
         """The spelling with every setting, also defaults: a run stays the same when a default changes."""
-        return spelling(self.key, differences(self, None))
+        return spelling(self.key, self)
 
     @property
     def fine_tunings(self) -> int:
