@@ -2,16 +2,14 @@
 
 import json
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
-from uatlite.lab.evaluate.runs import Prepared, prepare
+from uatlite.lab.evaluate.runs import Prepared
 from uatlite.metrics.intervals import Resampling
-from uatlite.model.load import Checkpoint, load_checkpoint
+from uatlite.model.load import load_checkpoint
 from uatlite.text.labels import Alignment
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.values import Dataset, Example
@@ -30,7 +28,7 @@ TASK = Task(
 )
 
 
-def write(path: Path, data: Dataset, outside: int = 0) -> Path:
+def write(path, data, outside=0):
     """The rows as a JSONL file; the last `outside` ones, of few words, are labelled oos."""
     lines = [{"text": example.text, "label": LABELS[example.label or 0]} for example in data.examples]
     rng = random.Random(9)
@@ -41,7 +39,7 @@ def write(path: Path, data: Dataset, outside: int = 0) -> Path:
     return path
 
 
-def make_dataset(rows: int, *, split: str = "test", seed: int = 0) -> Dataset:
+def make_dataset(rows, *, split="test", seed=0):
     """Random texts of 1 to 20 words with random labels."""
     rng = random.Random(seed)
     examples = tuple(
@@ -52,7 +50,7 @@ def make_dataset(rows: int, *, split: str = "test", seed: int = 0) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def checkpoint_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint_dir(tiny, tmp_path_factory):
     directory = tmp_path_factory.mktemp("checkpoint")
     tiny("bert", id2label=dict(enumerate(LABELS))).save_pretrained(directory)
     BertTokenizer(vocab={word: index for index, word in enumerate(VOCABULARY)}).save_pretrained(directory)
@@ -60,47 +58,47 @@ def checkpoint_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytes
 
 
 @pytest.fixture(scope="session")
-def checkpoint(checkpoint_dir: Path) -> Checkpoint:
+def checkpoint(checkpoint_dir):
     return load_checkpoint(checkpoint_dir, device="cpu")
 
 
 @pytest.fixture(scope="session")
-def dataset() -> Callable[..., Dataset]:
+def dataset():
     """`dataset(rows, split="test", seed=0)`."""
     return make_dataset
 
 
 @pytest.fixture(scope="session")
-def own_order() -> Alignment:
+def own_order():
     return Alignment(((0,), (1,), (2,)), LABELS, "labels in the model's order")
 
 
 @pytest.fixture(scope="session")
-def prepared(checkpoint: Checkpoint, own_order: Alignment) -> Prepared:
+def prepared(checkpoint, own_order):
     """Eighty rows: five pieces of sixteen."""
-    return prepare(checkpoint, make_dataset(80), own_order)
+    return Prepared(checkpoint, make_dataset(80), own_order, "made")
 
 
 @pytest.fixture(scope="session")
-def write_rows() -> Callable[..., Path]:
+def write_rows():
     """`write_rows(path, data, outside=0)`: a JSONL file, whose last rows are labelled oos."""
     return write
 
 
 @pytest.fixture(scope="session")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rows(tmp_path_factory):
     """120 made rows as a file of the user's."""
     return write(tmp_path_factory.mktemp("data") / "reviews.jsonl", make_dataset(120, seed=1))
 
 
 @pytest.fixture(scope="session")
-def made_task() -> Task:
+def made_task():
     """Three classes, and texts out of scope."""
     return TASK
 
 
 @pytest.fixture(scope="session")
-def mixed_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def mixed_plan(tmp_path_factory):
     """Rows in scope and out of scope in every split: 90 and 5, 70 and 4, 60 and 25."""
     directory, test = tmp_path_factory.mktemp("data"), SetChoice(TASK)
     for seed, (split, inside, outside) in enumerate((("train", 90, 5), ("calibration", 70, 4), ("test", 60, 25)), 1):
@@ -110,7 +108,7 @@ def mixed_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture(scope="session")
-def strange_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def strange_file(tmp_path_factory):
     """Thirty texts in the column `question`, and nothing else."""
     rng = random.Random(4)
     texts = [{"question": " ".join(rng.choices(["w2", "w3"], k=rng.randint(5, 15)))} for _ in range(30)]

@@ -1,9 +1,7 @@
 """An evaluation of several answers a text: its figures against slow references, and the files that a report reads."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,20 +41,18 @@ class Evaluated:
     results: Results
 
     @classmethod
-    def of(cls, product: Any, plan: Plan, store: Store) -> "Evaluated":
+    def of(cls, product, plan, store):
         return cls(product, plan, store, evaluate(Checkpoint("tiny", product.model, product.tokenizer), plan, store))
 
-    def again(self, plan: Plan | None = None, home: Path | None = None) -> Results:
+    def again(self, plan=None, home=None):
         """The results of another plan, or in another store."""
         return Evaluated.of(self.product, plan or self.plan, Store(home) if home else self.store).results
 
-    def gold(self, split: str = "test") -> GoldRows:
+    def gold(self, split="test"):
         return GoldRows.of(load(self.plan.test.task, split), self.product.class_names)
 
 
-def evaluated(
-    product: Any, gold: Callable[[str, Any], dict[str, Any]], texts: list[str], home: Path, **plan: Any
-) -> Any:
+def evaluated(product, gold, texts, home, **plan):
     """An evaluation on texts, with gold by what the model says about each."""
     said = product.predict(texts)
     answers = said.entities if isinstance(product, UncertaintyTagger) else said.logits
@@ -67,11 +63,11 @@ def evaluated(
 
 
 @pytest.fixture(scope="module")
-def of_entities(product_of: Callable[..., Any], made_texts: Any, tmp_path_factory: Any) -> Evaluated:
+def of_entities(product_of, made_texts, tmp_path_factory):
     """An entity that is found is gold as often as it says, and the types of the file are in capitals."""
     tagger, generator = product_of("entities", "base"), np.random.default_rng(0)
 
-    def gold(text: str, said: Any) -> dict[str, Any]:
+    def gold(text, said):
         kept = [entity for entity in said if generator.random() < entity.confidence]
         rows = [{"start": entity.start, "end": entity.end, "label": entity.label.upper()} for entity in kept]
         if generator.random() < 0.1 and not said:
@@ -85,10 +81,10 @@ def of_entities(product_of: Callable[..., Any], made_texts: Any, tmp_path_factor
 
 
 @pytest.fixture(scope="module")
-def of_labels(product_of: Callable[..., Any], made_texts: Any, tmp_path_factory: Any) -> Evaluated:
+def of_labels(product_of, made_texts, tmp_path_factory):
     drawn = iter(np.random.default_rng(0).random(ROWS))
 
-    def gold(text: str, said: Any) -> dict[str, Any]:
+    def gold(text, said):
         return {"labels": [LABELS[i] for i in np.flatnonzero(next(drawn) < sigmoid(2.5 * said - 0.5))]}
 
     contenders = parse_contenders("base,analytic+answers", several=True)
@@ -97,16 +93,16 @@ def of_labels(product_of: Callable[..., Any], made_texts: Any, tmp_path_factory:
 
 
 @pytest.fixture(scope="module", params=["entities", "labels"])
-def of_kind(request: pytest.FixtureRequest) -> Evaluated:
+def of_kind(request):
     """What both kinds can do."""
-    return request.getfixturevalue(f"of_{request.param}")  # type: ignore[no-any-return]
+    return request.getfixturevalue(f"of_{request.param}")
 
 
 # ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("method", ["base", "distilled", "analytic"])
-def test_the_cost_is_that_of_the_learned_method(method: str, of_entities: Evaluated, tmp_path: Path) -> None:
+def test_the_cost_is_that_of_the_learned_method(method, of_entities, tmp_path):
     contenders, tagger = parse_contenders(f"{method}+answers", several=True), of_entities.product
     about = of_entities.again(replace(of_entities.plan, contenders=contenders), tmp_path).methods[f"{method}+answers"]
     fitting = of_entities.gold("calibration")
@@ -114,7 +110,7 @@ def test_the_cost_is_that_of_the_learned_method(method: str, of_entities: Evalua
     assert about["cost"] == alone.calibration_.settings.method.cost
 
 
-def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(of_entities: Evaluated) -> None:
+def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(of_entities):
     rows, tagger = load(of_entities.plan.test.task, "test").examples, of_entities.product
     usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
     found = [(entity, row) for row in rows for entity in usual(str(row.text))]
@@ -132,7 +128,7 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(of_entities: 
     assert scores["f1"].mean == pytest.approx(2 * sum(right) / (gold + len(found)))
 
 
-def test_calibrated_entities_are_better_and_paired(of_entities: Evaluated) -> None:
+def test_calibrated_entities_are_better_and_paired(of_entities):
     results = of_entities.results
     assert (results.kind, results.contenders) == ("entities", ("base", "base+answers"))
     ours, base = (results.sets[0].scores[name] for name in ("base+answers", "base"))
@@ -144,7 +140,7 @@ def test_calibrated_entities_are_better_and_paired(of_entities: Evaluated) -> No
     assert "gold answers are of kinds that the model does not know" in results.sets[0].alignment
 
 
-def test_the_promise_is_checked_on_the_test_texts(of_entities: Evaluated) -> None:
+def test_the_promise_is_checked_on_the_test_texts(of_entities):
     (check,) = of_entities.results.promises
     fitting, test, tagger = of_entities.gold("calibration"), of_entities.gold(), of_entities.product
     alone = UncertaintyTagger(tagger.model, tagger.tokenizer, "base")
@@ -158,7 +154,7 @@ def test_the_promise_is_checked_on_the_test_texts(of_entities: Evaluated) -> Non
     assert check.rule == alone.calibration_.rule.describe()
 
 
-def test_labels_are_scored_and_promised(of_labels: Evaluated) -> None:
+def test_labels_are_scored_and_promised(of_labels):
     test, base = of_labels.gold(), of_labels.results.answers["rows/test"]["base"]
     expected = of_labels.product.predict(test.texts).probabilities
     assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
@@ -175,7 +171,7 @@ def test_labels_are_scored_and_promised(of_labels: Evaluated) -> None:
 
 
 @pytest.mark.parametrize("gold", [False, True])
-def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
+def test_the_best_coverage_is_that_of_the_best_threshold(gold):
     generator = np.random.default_rng(0)
     for _ in range(20):
         size = int(generator.integers(1, 30))
@@ -193,7 +189,7 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
 # ── what every kind can do ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind: Evaluated, tmp_path: Path) -> None:
+def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind, tmp_path):
     results = of_kind.results
     write_results(results, tmp_path)
     assert read_results(tmp_path / "results.json") == Results.from_dict(json.loads(json.dumps(results.to_dict())))
@@ -218,7 +214,7 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind: Evaluat
         build_report(tmp_path, tmp_path)
 
 
-def test_what_cannot_be_evaluated_is_said(of_kind: Evaluated) -> None:
+def test_what_cannot_be_evaluated_is_said(of_kind):
     test = of_kind.plan.test
     with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
         Plan(parse_contenders("distilled", several=True), test)
@@ -228,7 +224,7 @@ def test_what_cannot_be_evaluated_is_said(of_kind: Evaluated) -> None:
         GoldRows.of(load(test.task, "test"), ("gene", "cell"))
 
 
-def test_nothing_is_said_twice_and_a_killed_run_goes_on(of_kind: Evaluated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_said_twice_and_a_killed_run_goes_on(of_kind, monkeypatch):
     """Another process that finds all pieces runs no model; where some are missing, their texts alone are read again."""
     product, read = type(of_kind.product), list[int]()
     predict = product.predict
@@ -236,7 +232,7 @@ def test_nothing_is_said_twice_and_a_killed_run_goes_on(of_kind: Evaluated, monk
         monkeypatch.setattr(product, does, lambda *_, **__: pytest.fail("a model ran again"))
     assert of_kind.again().to_dict() == of_kind.results.to_dict()
 
-    def counted(self: Any, texts: Any, **options: Any) -> Any:
+    def counted(self, texts, **options):
         read.append(len(texts))
         return predict(self, texts, **options)
 
@@ -252,7 +248,7 @@ def test_nothing_is_said_twice_and_a_killed_run_goes_on(of_kind: Evaluated, monk
             np.testing.assert_array_equal(after[name], before[name])
 
 
-def test_another_machine_stores_the_same(of_kind: Evaluated, tmp_path: Path) -> None:
+def test_another_machine_stores_the_same(of_kind, tmp_path):
     source = GivenModels([Checkpoint("tiny", of_kind.product.model, of_kind.product.tokenizer)], of_kind.plan)
     here, there = AnswerRuns(source, of_kind.store), AnswerRuns(source, Store(tmp_path))
     for cell in sets_of(of_kind.plan):
@@ -261,10 +257,10 @@ def test_another_machine_stores_the_same(of_kind: Evaluated, tmp_path: Path) -> 
         theirs = there.run(job)
         for name, values in vars(replace(here.run(job), seconds=theirs.seconds)).items():
             np.testing.assert_array_equal(getattr(theirs, name), values)
-        assert there.ready(job).calibration_.rules == here.ready(job).calibration_.rules
+        assert there.ready(job.home).calibration_.rules == here.ready(job.home).calibration_.rules
 
 
-def test_metrics_and_perturbations_can_be_asked_for(of_kind: Evaluated, tmp_path: Path) -> None:
+def test_metrics_and_perturbations_can_be_asked_for(of_kind, tmp_path):
     results, scored = of_kind.results, OUTCOMES[of_kind.results.kind]
     again = of_kind.again(replace(of_kind.plan, metrics=parse_metrics("all", results.kind)))
     assert tuple(again.sets[0].scores["base"]) == scored.every

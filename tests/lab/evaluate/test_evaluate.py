@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.metrics.intervals import Resampling
-from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import task_from_file
 
@@ -22,14 +20,14 @@ FEW = Resampling(resamples=50)
 
 
 @pytest.fixture
-def plan(rows: Path) -> Plan:
+def plan(rows):
     methods = parse_contenders("base,ts,uat:samples=3,uat:samples=3+ts,analytic+its")
     return Plan(
         methods, SetChoice(task_from_file(rows)), perturbations=("swap",), seeds=2, metrics=("nll",), resampling=FEW
     )
 
 
-def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_an_evaluation_scores_every_contender_on_every_set(plan, checkpoint, tmp_path):
     display = Recorded()
     results = evaluate(checkpoint, plan, Store(tmp_path), display)
     assert [one.name for one in results.sets] == ["reviews/test", "reviews+swap/test"]
@@ -54,9 +52,7 @@ def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoin
     assert "uat:samples=3, reviews/test, seed 1" in display.done
 
 
-def test_again_nothing_is_computed_and_the_results_are_the_same(
-    plan: Plan, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_again_nothing_is_computed_and_the_results_are_the_same(plan, checkpoint, tmp_path):
     first = evaluate(checkpoint, plan, Store(tmp_path))
     display = Recorded()
     second = evaluate(checkpoint, plan, Store(tmp_path), display)
@@ -67,9 +63,7 @@ def test_again_nothing_is_computed_and_the_results_are_the_same(
     )
 
 
-def test_a_task_that_sums_classes_is_a_shift_without_a_calibration_split(
-    plan: Plan, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_a_task_that_sums_classes_is_a_shift_without_a_calibration_split(plan, checkpoint, tmp_path):
     lines = [{"text": f"w{row} w{row + 1}", "label": ("bad", "fine")[row % 2]} for row in range(40)]
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "test.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
@@ -89,7 +83,7 @@ def test_a_task_that_sums_classes_is_a_shift_without_a_calibration_split(
         Plan(contenders, SetChoice(two))
 
 
-def test_labels_that_do_not_match_are_an_error_with_both_lists(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_labels_that_do_not_match_are_an_error_with_both_lists(checkpoint, tmp_path):
     path = tmp_path / "stars.csv"
     path.write_text("text,label\n" + "\n".join(f"w{row},{row % 3}" for row in range(30)))
     plan = Plan(parse_contenders("base"), SetChoice(task_from_file(path)), metrics=("nll",), resampling=FEW)
@@ -99,7 +93,7 @@ def test_labels_that_do_not_match_are_an_error_with_both_lists(checkpoint: Check
     assert evaluate(checkpoint, named, Store(tmp_path / "store")).sets[0].rows == 15
 
 
-def test_scoring_needs_no_torch() -> None:
+def test_scoring_needs_no_torch():
     modules = "uatlite.lab.evaluate.outcomes, uatlite.lab.evaluate.plan, uatlite.lab.report.results"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,35 +13,32 @@ from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import GivenModels, Model
 from uatlite.lab.evaluate.outcomes import outcome_of
-from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
-from uatlite.lab.evaluate.results import OutOfScope, Results
+from uatlite.lab.evaluate.plan import SetChoice, choose_out_of_scope, parse_contenders
+from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.scope import Mixture
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.results import markdown, records, tables_of
 from uatlite.metrics.intervals import Resampling, detection_estimates, intervals, metric_estimates, shift_estimates
-from uatlite.model.load import Checkpoint
-from uatlite.text.schema import Split, Task
+from uatlite.text.schema import Split
 from uatlite.text.tasks import load
 from uatlite.trust.scope import ScopeFit, chance_in_scope, fit_scope
-from uatlite.values import Dataset
 
 FEW = Resampling(resamples=50)
-Evaluated = tuple[Results, Store]
 
 
 @pytest.fixture(scope="module")
-def evaluated(mixed_plan: Plan, checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+def evaluated(mixed_plan, checkpoint, tmp_path_factory):
     """The results of the plan, and their store."""
     store = Store(tmp_path_factory.mktemp("store"))
     return evaluate(checkpoint, mixed_plan, store), store
 
 
-def found(results: Results) -> OutOfScope:
+def found(results):
     assert results.out_of_scope is not None
     return results.out_of_scope
 
 
-def read(checkpoint: Checkpoint, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def read(checkpoint, texts):
     """Logits and representations, text by text: the first token after the last layer, and the mean that it reads."""
     logits, representations = [], []
     for text in texts:
@@ -54,13 +50,11 @@ def read(checkpoint: Checkpoint, texts: list[str]) -> tuple[np.ndarray, np.ndarr
     return np.array(logits, dtype=float), np.array(representations, dtype=float)
 
 
-def texts_of(data: Dataset, *, outside: bool) -> list[str]:
+def texts_of(data, *, outside):
     return [str(example.text) for example in data.examples if (example.label == data.out_of_scope) == outside]
 
 
-def test_every_number_is_that_of_a_direct_computation(
-    mixed_plan: Plan, checkpoint: Checkpoint, evaluated: Evaluated
-) -> None:
+def test_every_number_is_that_of_a_direct_computation(mixed_plan, checkpoint, evaluated):
     one, task = found(evaluated[0]), mixed_plan.test.task
     sets = {split: load(task, split, mixed_plan.data_dir) for split in task.splits}
     test = sets["test"]
@@ -99,7 +93,7 @@ def test_every_number_is_that_of_a_direct_computation(
         assert scores["scope_change"].mean == pytest.approx(by_both - by_confidence, abs=2e-3)
 
 
-def test_each_contender_has_its_seeds_intervals_and_paired_differences(evaluated: Evaluated) -> None:
+def test_each_contender_has_its_seeds_intervals_and_paired_differences(evaluated):
     results, one = evaluated[0], found(evaluated[0])
     assert list(one.detection) == ["base", "base+ts", "uat:samples=2", "scope"]
     assert list(one.mixture) == list(one.in_scope) == ["base", "base+ts", "uat:samples=2"]
@@ -116,7 +110,7 @@ def test_each_contender_has_its_seeds_intervals_and_paired_differences(evaluated
     assert results.sets[0].detection == {}  # the same rows are not shown twice
 
 
-def test_results_go_to_json_and_back_and_into_every_table(evaluated: Evaluated) -> None:
+def test_results_go_to_json_and_back_and_into_every_table(evaluated):
     results = evaluated[0]
     values = json.loads(json.dumps(results.to_dict()))
     assert Results.from_dict(values).to_dict() == values
@@ -133,9 +127,7 @@ def test_results_go_to_json_and_back_and_into_every_table(evaluated: Evaluated) 
     assert all(record["rows"] == 85 for record in last)
 
 
-def test_nothing_is_predicted_twice(
-    mixed_plan: Plan, checkpoint: Checkpoint, evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_predicted_twice(mixed_plan, checkpoint, evaluated, monkeypatch):
     """Not even the teacher, the plain pass that a read-out reads, and that of the scope; also in another process."""
     learned, store = parse_contenders("distilled:of=uat,samples=2+its"), evaluated[1]
     plan = replace(mixed_plan, contenders=(*mixed_plan.contenders, *learned))
@@ -149,7 +141,7 @@ def test_nothing_is_predicted_twice(
     assert found(again) == found(first)
 
 
-def test_a_file_needs_no_label(mixed_plan: Plan, checkpoint: Checkpoint, strange_file: Path, tmp_path: Path) -> None:
+def test_a_file_needs_no_label(mixed_plan, checkpoint, strange_file, tmp_path):
     chosen = choose_out_of_scope(str(strange_file), text="question", text_pair=None)
     results = evaluate(checkpoint, replace(mixed_plan, out_of_scope=chosen), Store(tmp_path))
     one = found(results)
@@ -157,9 +149,7 @@ def test_a_file_needs_no_label(mixed_plan: Plan, checkpoint: Checkpoint, strange
     assert one.source == str(strange_file)
 
 
-def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(
-    mixed_plan: Plan, made_task: Task, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(mixed_plan, made_task, checkpoint, tmp_path):
     without = replace(made_task, splits={name: made_task.splits[name] for name in ("calibration", "test")})
     source = GivenModels([checkpoint], replace(mixed_plan, test=SetChoice(without)))
     assert source.reference(Model("made", "made")) is None
@@ -177,8 +167,8 @@ def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(
     ],
 )
 def test_without_calibration_rows_there_is_no_scope_and_it_is_said(
-    mixed_plan: Plan, checkpoint: Checkpoint, tmp_path: Path, splits: tuple[str, ...], limit: int | None, note: str
-) -> None:
+    mixed_plan, checkpoint, tmp_path, splits, limit, note
+):
     task = mixed_plan.test.task
     test = SetChoice(replace(task, splits={name: task.splits[name] for name in splits}))
     plan = replace(mixed_plan, contenders=parse_contenders("base"), test=test, out_of_scope=test, limit=limit)
@@ -188,7 +178,7 @@ def test_without_calibration_rows_there_is_no_scope_and_it_is_said(
     assert list(one.mixture["base"]) == ["confidence_aurc"]
 
 
-def test_a_text_answered_by_out_of_scope_is_no_error(evaluated: Evaluated) -> None:
+def test_a_text_answered_by_out_of_scope_is_no_error(evaluated):
     """A model with such a class: its answer is right, and the doubt is the probability of the class."""
     results, store = evaluated
     keys = (results.sets[0].runs["base"][0], found(results).runs["base"][0])
@@ -205,7 +195,7 @@ def test_a_text_answered_by_out_of_scope_is_no_error(evaluated: Evaluated) -> No
     np.testing.assert_array_equal(mixed.wrong[-25:], logits.argmax(axis=1) != 1)
 
 
-def test_shift_and_detection_are_their_bootstraps(mixed_plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_shift_and_detection_are_their_bootstraps(mixed_plan, checkpoint, tmp_path):
     chosen = replace(mixed_plan, out_of_scope=None, perturbations=("swap",), contenders=parse_contenders("base"))
     results = evaluate(checkpoint, chosen, Store(tmp_path))
     assert "out_of_scope" not in results.to_dict()

@@ -1,8 +1,6 @@
 """A store that workers fill piece by piece holds what one process would have put there."""
 
 import pickle
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from uatlite.lab.evaluate.store import Store
 
 
 @pytest.fixture
-def plan(tmp_path: Path, made_texts) -> Plan:  # type: ignore[no-untyped-def]
+def plan(tmp_path, made_texts):
     """Two methods, two seeds where they matter, over half of 60 rows and the other half."""
     path = tmp_path / "rows.csv"
     rows = [f"{text},{('bad', 'fair', 'good')[place % 3]}" for place, text in enumerate(made_texts(60))]
@@ -29,15 +27,15 @@ def plan(tmp_path: Path, made_texts) -> Plan:  # type: ignore[no-untyped-def]
 class Workers:
     """Runs tasks one after the other, each from its pickle, and counts their work."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.done = 0.0
 
-    def run(self, tasks: Sequence[Callable[[], float]], advance: Callable[[float], None]) -> None:
+    def run(self, tasks, advance):
         for task in reversed(tasks):
             self.done += pickle.loads(pickle.dumps(task))()
 
 
-def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_path: Path) -> None:
+def test_workers_fill_a_store_as_one_process_does(saved, plan, tmp_path):
     workers, source = Workers(), load_models([str(saved)], [str(saved)], plan)
     shared, alone = (
         Runs(source, Store(tmp_path / name), remote) for name, remote in (("shared", workers), ("alone", None))
@@ -61,7 +59,7 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_p
     assert workers.done == sum(map(shared.work, jobs))  # nor did the workers again
 
 
-def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, tmp_path: Path) -> None:
+def test_other_data_on_a_worker_are_refused(saved, plan, tmp_path):
     source = load_models([str(saved)], [str(saved)], plan)
     job = jobs_of(plan, runs := Runs(source, Store(tmp_path / "store")))[0]
     key = runs.store_job(job).provenance.recipe.key

@@ -5,7 +5,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from reference import made_provenance
 from uatlite.codec import dump
@@ -21,19 +20,18 @@ from uatlite.trust.calibrators import Temperature
 from uatlite.values import Kind
 
 NLI = ("entailment", "neutral", "contradiction")
-Floats = NDArray[np.float64]
 
 
 def stored(
-    logits: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    logits,
+    labels,
     *,
-    columns: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,)),
-    names: tuple[str, ...] = NLI,
-    classes: tuple[str, ...] | None = None,
-    out_of_scope: int | None = None,
-    variance: NDArray[np.float32] | None = None,
-) -> Predictions:
+    columns=((0,), (1,), (2,)),
+    names=NLI,
+    classes=None,
+    out_of_scope=None,
+    variance=None,
+):
     facts = {"model_labels": NLI, "classes": classes or names, "out_of_scope": out_of_scope}
     provenance = made_provenance(len(labels), names, recipe={"columns": columns}, **facts)
     passes = PassLogits(logits.astype(np.float64), None if variance is None else variance.astype(np.float64)[:, None])
@@ -42,35 +40,31 @@ def stored(
 
 
 @pytest.fixture
-def logits() -> NDArray[np.float32]:
+def logits():
     return np.random.default_rng(0).normal(scale=2, size=(4, 60, 3)).astype(np.float32)
 
 
 @pytest.fixture
-def labels(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+def labels(logits):
     """Right for about two rows in three."""
     rng = np.random.default_rng(1)
     return np.where(rng.random(60) < 0.66, logits.mean(axis=0).argmax(axis=1), rng.integers(3, size=60))
 
 
-def test_without_a_calibrator_it_is_the_softmax_of_the_mean_logits(
-    logits: NDArray[np.float32], labels: NDArray[np.int64]
-) -> None:
+def test_without_a_calibrator_it_is_the_softmax_of_the_mean_logits(logits, labels):
     outcome = outcome_of(stored(logits, labels), None)
     np.testing.assert_allclose(outcome.rows.probabilities, softmax(logits.astype(np.float64).mean(axis=0)))
     np.testing.assert_array_equal(outcome.rows.labels, labels)
     assert outcome.doubt is None
 
 
-def test_columns_are_put_in_the_order_of_the_task(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+def test_columns_are_put_in_the_order_of_the_task(logits, labels):
     moved = outcome_of(stored(logits, labels, columns=((2,), (0,), (1,))), None)
     plain = outcome_of(stored(logits, labels), None)
     np.testing.assert_array_equal(moved.rows.probabilities, plain.rows.probabilities[:, [2, 0, 1]])
 
 
-def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
-    logits: NDArray[np.float32], labels: NDArray[np.int64]
-) -> None:
+def test_a_calibrator_is_fitted_in_the_columns_of_the_model(logits, labels):
     order = np.array([2, 0, 1])  # the task's class i is the model's column order[i]
     task_labels = np.argsort(order)[labels]
     fitted = fit_calibrator("temperature", stored(logits, task_labels, columns=((2,), (0,), (1,))))
@@ -79,9 +73,7 @@ def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
     assert fitted.temperature == pytest.approx(expected.temperature, rel=1e-9)
 
 
-def test_classes_are_summed_after_softmax_and_after_calibration(
-    logits: NDArray[np.float32], labels: NDArray[np.int64]
-) -> None:
+def test_classes_are_summed_after_softmax_and_after_calibration(logits, labels):
     fitted = fit_calibrator("temperature", stored(logits, labels))
     hans = stored(logits, labels.clip(0, 1), columns=((0,), (1, 2)), names=("entailment", "non-entailment"))
     three = fitted.probabilities(logits.astype(np.float64).mean(axis=0))
@@ -91,7 +83,7 @@ def test_classes_are_summed_after_softmax_and_after_calibration(
         fit_calibrator("temperature", hans)
 
 
-def test_rows_without_a_label_are_left_out(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+def test_rows_without_a_label_are_left_out(logits, labels):
     some = np.where(np.arange(60) % 3 == 0, NO_LABEL, labels)
     outcome = outcome_of(stored(logits, some), None)
     np.testing.assert_array_equal(outcome.rows.labels, labels[np.arange(60) % 3 != 0])
@@ -100,9 +92,7 @@ def test_rows_without_a_label_are_left_out(logits: NDArray[np.float32], labels: 
         outcome_of(stored(logits, np.full(60, NO_LABEL)), None)
 
 
-def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(
-    logits: NDArray[np.float32], labels: NDArray[np.int64]
-) -> None:
+def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(logits, labels):
     names = ("entailment", "neutral", "contradiction", "oos")
     gold = np.where(np.arange(60) % 4 == 0, 3, labels)
     unknown = outcome_of(stored(logits, gold, names=names, classes=NLI, out_of_scope=3), None)
@@ -115,9 +105,7 @@ def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(
     np.testing.assert_allclose(known.doubt, everything[:, 2])
 
 
-def test_the_margin_variance_is_the_methods_own_or_that_of_its_passes(
-    logits: NDArray[np.float32], labels: NDArray[np.int64]
-) -> None:
+def test_the_margin_variance_is_the_methods_own_or_that_of_its_passes(logits, labels):
     sampled = dump(fit_calibrator("input-temperature", stored(logits, labels)))
     own = margin_variance(logits).astype(np.float32)
     mean = logits.mean(axis=0, keepdims=True)
@@ -125,7 +113,7 @@ def test_the_margin_variance_is_the_methods_own_or_that_of_its_passes(
     assert given["temperature"] == pytest.approx(sampled["temperature"], rel=1e-3)
 
 
-def test_too_few_rows_are_named_with_their_set(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+def test_too_few_rows_are_named_with_their_set(logits, labels):
     few = stored(logits[:, :5], labels[:5])
     with pytest.raises(CalibrationError, match=r"made/test: 5 labelled rows are too few"):
         fit_calibrator("temperature", replace(few, ids=few.ids[:5]))
@@ -139,7 +127,7 @@ SEVERAL = {
 """The scores of several answers a text."""
 
 
-def test_every_score_has_a_direction() -> None:
+def test_every_score_has_a_direction():
     one = {*METRICS, *SHIFT, *DETECTION, "confidence_aurc", "scope_aurc", "scope_change"}
     assert set(SCALES) == one | SEVERAL
     neither = {name for name, scale in SCALES.items() if scale.better is None}
@@ -148,7 +136,7 @@ def test_every_score_has_a_direction() -> None:
     }
 
 
-def test_every_kind_of_answer_is_scored_by_metrics_with_a_direction() -> None:
+def test_every_kind_of_answer_is_scored_by_metrics_with_a_direction():
     assert set(OUTCOMES) == set(get_args(Kind))
     for of_kind in OUTCOMES.values():
         assert set(of_kind.metrics) <= set(of_kind.every) <= set(SCALES)

@@ -1,8 +1,6 @@
 """What can be compared on what: spellings of contenders, plans that are refused, sets and metrics by name."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +18,7 @@ from uatlite.lab.evaluate.plan import (
     suggestion,
 )
 from uatlite.metrics.intervals import METRICS
-from uatlite.text.schema import Task
 from uatlite.text.tasks import task_from_file
-from uatlite.values import Dataset
 
 
 @pytest.mark.parametrize(
@@ -40,7 +36,7 @@ from uatlite.values import Dataset
         ("uat+none", "uat", "none", "uat"),
     ],
 )
-def test_a_contender_is_a_method_and_a_calibrator(spelt: str, method: str, calibrator: str, canonical: str) -> None:
+def test_a_contender_is_a_method_and_a_calibrator(spelt, method, calibrator, canonical):
     contender = parse_contender(spelt)
     assert (contender.method.name, contender.calibrator, contender.name) == (method, calibrator, canonical)
     assert parse_contender(canonical) == contender
@@ -57,7 +53,7 @@ def test_a_contender_is_a_method_and_a_calibrator(spelt: str, method: str, calib
         ("base, uat:samples=2,gate=k+answers", True, ["base", "uat:samples=2,gate=k+answers"]),
     ],
 )
-def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions(spelt: str, several: bool, names: list[str]) -> None:
+def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions(spelt, several, names):
     assert [contender.name for contender in parse_contenders(spelt, several)] == names
 
 
@@ -72,7 +68,7 @@ def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions(spelt: str, s
         ("base+ts", True, r"'ts' is for one class a text.*base\+answers"),
     ],
 )
-def test_misspellings_are_explained(spelt: str, several: bool, message: str) -> None:
+def test_misspellings_are_explained(spelt, several, message):
     with pytest.raises(ConfigurationError, match=message):
         parse_contenders(spelt, several)
 
@@ -88,12 +84,12 @@ def test_misspellings_are_explained(spelt: str, several: bool, message: str) -> 
         ({"out_of_scope": SetChoice(as_sets(["mnli"])[0].task)}, "mnli has pairs of texts, and made has single texts"),
     ],
 )
-def test_a_plan_is_checked_before_anything_runs(made_task: Task, changes: dict[str, object], message: str) -> None:
+def test_a_plan_is_checked_before_anything_runs(made_task, changes, message):
     with pytest.raises(ConfigurationError, match=message):
-        Plan(**{"contenders": parse_contenders("base"), "test": SetChoice(made_task), **changes})  # type: ignore[arg-type]
+        Plan(**{"contenders": parse_contenders("base"), "test": SetChoice(made_task), **changes})
 
 
-def test_rows_that_cannot_be_compared_on_are_refused(rows: Path) -> None:
+def test_rows_that_cannot_be_compared_on_are_refused(rows):
     task = task_from_file(rows)
     with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
         Plan(parse_contenders("ts"), SetChoice(task, "calibration"))
@@ -101,8 +97,8 @@ def test_rows_that_cannot_be_compared_on_are_refused(rows: Path) -> None:
         Plan(parse_contenders("base"), SetChoice(task), out_of_scope=SetChoice(task))
 
 
-def test_a_method_without_its_own_calibrator_suggests_it(rows: Path) -> None:
-    def suggested(methods: str, split: str = "test") -> tuple[str, ...]:
+def test_a_method_without_its_own_calibrator_suggests_it(rows):
+    def suggested(methods, split="test"):
         return Plan(parse_contenders(methods), SetChoice(task_from_file(rows), split)).suggested
 
     names = suggested("base,analytic:gate=k,uat,mc+ts,distilled,distilled+its")
@@ -112,18 +108,18 @@ def test_a_method_without_its_own_calibrator_suggests_it(rows: Path) -> None:
     assert suggested("base", "calibration") == ()  # nothing is left to fit it on
 
 
-def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
+def test_sets_and_metrics_are_chosen_by_name(rows):
     columns = {"text": "text", "text_pair": None, "label": "label"}
-    assert choose_set("sst2/test-original", None, **columns).split == "test-original"  # type: ignore[arg-type]
-    assert choose_set(None, rows, **columns).task.name == "reviews"  # type: ignore[arg-type]
+    assert choose_set("sst2/test-original", None, **columns).split == "test-original"
+    assert choose_set(None, rows, **columns).task.name == "reviews"
     for task, data in ((None, None), ("sst2", rows)):
         with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
-            choose_set(task, data, **columns)  # type: ignore[arg-type]
+            choose_set(task, data, **columns)
     for chosen in ({"text": "body"}, {"text_pair": "second"}, {"label": "stars"}):
         with pytest.raises(ConfigurationError, match=r"--(text|text-pair|label) \w+ is about --data FILE"):
-            choose_set("sst2", None, **{**columns, **chosen})  # type: ignore[arg-type]
+            choose_set("sst2", None, **{**columns, **chosen})
     texts = {**columns, "text": "body"}  # of the file out of scope
-    assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"  # type: ignore[arg-type]
+    assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"
     with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
         as_sets(["sst2/tset"])
     assert parse_metrics("all") == tuple(METRICS)
@@ -133,7 +129,7 @@ def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
 # ── texts out of scope ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_plan: Plan, made_task: Task) -> None:
+def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_plan, made_task):
     assert len(outside_texts(mixed_plan)) == 25
     assert len(outside_texts(replace(mixed_plan, limit=10))) == 10
     assert {example.label for example in outside_texts(mixed_plan).examples} == {None}
@@ -141,9 +137,7 @@ def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_p
     assert len(outside_texts(replace(mixed_plan, out_of_scope=SetChoice(plain)))) == 85
 
 
-def test_a_file_without_the_column_or_without_texts_is_an_error(
-    mixed_plan: Plan, strange_file: Path, tmp_path: Path
-) -> None:
+def test_a_file_without_the_column_or_without_texts_is_an_error(mixed_plan, strange_file, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     for path, message in (
@@ -155,15 +149,13 @@ def test_a_file_without_the_column_or_without_texts_is_an_error(
             outside_texts(replace(mixed_plan, out_of_scope=chosen))
 
 
-def test_a_split_without_such_rows_is_an_error(
-    mixed_plan: Plan, write_rows: Callable[..., Path], dataset: Callable[..., Dataset], tmp_path: Path
-) -> None:
+def test_a_split_without_such_rows_is_an_error(mixed_plan, write_rows, dataset, tmp_path):
     write_rows(tmp_path / "test.jsonl", dataset(10))
     with pytest.raises(DataError, match="rows labelled oos holds no text"):
         outside_texts(replace(mixed_plan, data_dir=tmp_path))
 
 
-def test_what_is_neither_a_file_nor_a_task_is_an_error() -> None:
+def test_what_is_neither_a_file_nor_a_task_is_an_error():
     with pytest.raises(ConfigurationError, match=r"clinc15 is neither a file nor a task.*Did you mean 'clinc150'"):
         choose_out_of_scope("clinc15", text="text", text_pair=None)
     assert choose_out_of_scope(None, text="text", text_pair=None) is None

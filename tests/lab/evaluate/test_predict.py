@@ -5,32 +5,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import GivenModels
 from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contenders
-from uatlite.lab.evaluate.runs import Prepared, StoreJob, prepare
+from uatlite.lab.evaluate.runs import Prepared, StoreJob
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import Checkpoint
 from uatlite.model.weights import MethodWeights, attach
-from uatlite.text.labels import Alignment
 from uatlite.text.schema import find_task
 from uatlite.values import Choices, Dataset, Example
 
 
 @pytest.mark.parametrize("name", ["base", "uat", "analytic"])
-def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Prepared, name: str) -> None:
+def test_stored_logits_are_those_of_each_text_alone(tmp_path, prepared, name):
     predictions = StoreJob(prepared, METHODS[name].seeded(3)).fill(Store(tmp_path)).read()
     assert predictions.ids == tuple(prepared.dataset.ids)
     assert predictions.labels.tolist() == prepared.dataset.gold
@@ -44,12 +40,10 @@ def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Pr
             np.testing.assert_allclose(predictions.passes.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
 
 
-def test_provenance_says_where_the_numbers_come_from(
-    tmp_path: Path, checkpoint: Checkpoint, own_order: Alignment
-) -> None:
+def test_provenance_says_where_the_numbers_come_from(tmp_path, checkpoint, own_order):
     texts = ["w1 w2", " ".join(["w3"] * 60)]
     dataset = Dataset("made", "test", own_order.labels, tuple(Example(t, t, 1) for t in texts), source="two rows")
-    prepared = prepare(checkpoint, dataset, own_order, perturbation="swap")
+    prepared = Prepared(checkpoint, dataset, own_order, "made", "swap")
     provenance = StoreJob(prepared, parse_method("uat:samples=2").seeded(5)).fill(Store(tmp_path)).provenance
     assert provenance.recipe.model == checkpoint.hash
     assert provenance.recipe.data == dataset.fingerprint
@@ -60,12 +54,12 @@ def test_provenance_says_where_the_numbers_come_from(
     assert set(provenance.versions) == {"uatlite", "torch", "transformers", "numpy"}
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, most: int = -1) -> list[int]:
+def counted(monkeypatch, most=-1):
     """The rows of each piece that a model is run on from now on; after so many pieces it is interrupted."""
-    rows: list[int] = []
+    rows = []
     run = running.run_tokens
 
-    def run_tokens(model: Any, method: Any, tokens: Any, places: list[int]) -> Any:
+    def run_tokens(model, method, tokens, places):
         if len(rows) == most:
             raise KeyboardInterrupt
         rows.append(len(places))
@@ -75,7 +69,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, most: int = -1) -> list[int]:
     return rows
 
 
-def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_computed_twice(tmp_path, prepared, monkeypatch):
     store, job, advanced = Store(tmp_path), StoreJob(prepared, METHODS["base"]), list[int]()
     with monkeypatch.context() as patch:
         counted(patch, most=2)
@@ -97,11 +91,11 @@ def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypat
     assert rows == [16] * 4
 
 
-def test_questions_need_an_option_for_each_label(checkpoint: Checkpoint, own_order: Alignment) -> None:
+def test_questions_need_an_option_for_each_label(checkpoint, own_order):
     question = Example("q", Choices("w1", ("w2", "w3")), 0)
     dataset = Dataset("quiz", "test", ("A", "B", "C"), (question,), source="one question")
     with pytest.raises(InputError, match=r"questions with \[2\] options.*its 3 labels"):
-        prepare(checkpoint, dataset, own_order)
+        _ = Prepared(checkpoint, dataset, own_order, "quiz").tokens
 
 
 SCRIPT = """
@@ -112,7 +106,7 @@ import torch; torch.set_num_threads(1)
 from conftest import make_dataset, LABELS
 from uatlite.model.load import load_checkpoint
 from uatlite.text.labels import Alignment
-from uatlite.lab.evaluate.runs import StoreJob, prepare
+from uatlite.lab.evaluate.runs import Prepared, StoreJob
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods import METHODS
 
@@ -120,17 +114,17 @@ def wait(rows):
     time.sleep(0.1)
 
 alignment = Alignment(((0,), (1,), (2,)), LABELS, "")
-prepared = prepare(load_checkpoint(Path(sys.argv[1]), device="cpu"), make_dataset(400), alignment)
+prepared = Prepared(load_checkpoint(Path(sys.argv[1]), device="cpu"), make_dataset(400), alignment, "made")
 StoreJob(prepared, METHODS["uat"]).fill(Store(sys.argv[2]), wait)
 """
 
 
-def start(checkpoint_dir: Path, store: Path) -> subprocess.Popen[bytes]:
+def start(checkpoint_dir, store):
     arguments = [str(checkpoint_dir), str(store), str(Path(__file__).parent)]
     return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.DEVNULL)
 
 
-def wait_for_pieces(store: Path, count: int) -> None:
+def wait_for_pieces(store, count):
     deadline = time.monotonic() + 60
     while len(list(store.glob("run=*/piece-*.parquet"))) < count:
         assert time.monotonic() < deadline, "the run did not get that far"
@@ -138,8 +132,8 @@ def wait_for_pieces(store: Path, count: int) -> None:
 
 
 def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
-    tmp_path: Path, checkpoint_dir: Path, checkpoint: Checkpoint, dataset: Callable[..., Dataset], own_order: Alignment
-) -> None:
+    tmp_path, checkpoint_dir, checkpoint, dataset, own_order
+):
     store = tmp_path / "store"
     for number, pieces in ((signal.SIGINT, 3), (signal.SIGKILL, 6)):
         process = start(checkpoint_dir, store)
@@ -150,7 +144,7 @@ def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
     assert not run.complete
     stamps = {path.name: path.stat().st_mtime_ns for path in run.directory.glob("piece-*.parquet")}
     assert 6 <= len(stamps) < run.pieces
-    prepared = prepare(checkpoint, dataset(400), own_order)
+    prepared = Prepared(checkpoint, dataset(400), own_order, "made")
     job = StoreJob(prepared, METHODS["uat"])
     assert job.fill(Store(store)) == run
     assert run.complete
@@ -161,15 +155,12 @@ def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
     np.testing.assert_array_equal(run.read().logits, whole.logits)
 
 
-Make = Callable[..., Checkpoint]
-
-
 @pytest.fixture
-def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make:
+def make(tiny, tokenizer):
     """`make(name, method=None)`: a checkpoint, with weights for a method."""
 
-    def checkpoint(name: str, method: str | None = None) -> Checkpoint:
-        model: Any = tiny("bert")
+    def checkpoint(name, method=None):
+        model = tiny("bert")
         if method is not None:
             attach(model, MethodWeights(method, {"some": torch.zeros(1)}))
         return Checkpoint(name, model, tokenizer)
@@ -178,11 +169,11 @@ def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make
 
 
 @pytest.fixture
-def runs_on() -> Callable[..., dict[str, str]]:
+def runs_on():
     """`runs_on(checkpoints, methods)`: method -> the model that it runs on."""
     plan = Plan(parse_contenders("base"), SetChoice(find_task("sst2")))
 
-    def names(checkpoints: list[Checkpoint], *methods: str) -> dict[str, str]:
+    def names(checkpoints, *methods):
         source = GivenModels(checkpoints, plan)
         cells = {method: CellSpec(measure="", contender=Contender(parse_method(method))) for method in methods}
         return {method: source.load(source.models(cell)[0][0]).name for method, cell in cells.items()}
@@ -190,17 +181,17 @@ def runs_on() -> Callable[..., dict[str, str]]:
     return names
 
 
-def test_each_method_runs_on_the_model_that_was_trained_for_it(make: Make, runs_on: Callable[..., Any]) -> None:
+def test_each_method_runs_on_the_model_that_was_trained_for_it(make, runs_on):
     models = [make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")]
     names = runs_on(models, "base", "uat", "swag:samples=3", "ensemble")
     assert names == {"base": "plain-dir", "uat": "plain-dir", "swag:samples=3": "swag-dir", "ensemble": "ens-dir"}
 
 
-def test_a_trained_model_alone_is_also_the_plain_one(make: Make, runs_on: Callable[..., Any]) -> None:
+def test_a_trained_model_alone_is_also_the_plain_one(make, runs_on):
     assert set(runs_on([make("swag-dir", "swag")], "base", "swag").values()) == {"swag-dir"}
 
 
-def test_what_is_missing_or_there_twice_is_named(make: Make, runs_on: Callable[..., Any]) -> None:
+def test_what_is_missing_or_there_twice_is_named(make, runs_on):
     with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
         runs_on([make("plain-dir"), make("swag-dir", "swag")], "ensemble")
     with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):

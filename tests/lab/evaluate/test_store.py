@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -16,13 +15,13 @@ import pytest
 from reference import made_provenance
 from uatlite.codec import dump, load
 from uatlite.errors import DataError, StoreError
-from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, StoredRun
+from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, parts_of
 from uatlite.predictive import PassLogits
 
 PASSES, CLASSES, ROWS = 4, 3, 40
 
 
-def make_piece(rows: list[int], *, variance: bool = False) -> Piece:
+def make_piece(rows, *, variance=False):
     """Values that say which row they belong to."""
     places = np.array(rows, dtype=np.int32)
     parts = np.arange(PASSES)[:, None, None] * 100 + np.arange(CLASSES) * 10_000
@@ -39,19 +38,19 @@ def make_piece(rows: list[int], *, variance: bool = False) -> Piece:
     )
 
 
-def fill(run: StoredRun, order: list[int], *, variance: bool = False) -> None:
-    for number, rows in enumerate(run.plan(order)):
-        run.write(number, make_piece(rows.tolist(), variance=variance))
+def fill(run, order, *, variance=False):
+    for number, rows in enumerate(parts_of(order)):
+        run.write(number, make_piece(rows, variance=variance))
     run.finish()
 
 
 @pytest.fixture
-def order() -> list[int]:
+def order():
     return np.random.default_rng(0).permutation(ROWS).tolist()
 
 
 @pytest.mark.parametrize("variance", [False, True])
-def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: list[int], variance: bool) -> None:
+def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path, order, variance):
     run = Store(tmp_path).begin(made_provenance(ROWS))
     assert (run.pieces, run.complete) == (3, False)
     fill(run, order, variance=variance)
@@ -68,7 +67,7 @@ def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: li
     assert predictions.provenance == made_provenance(ROWS)
 
 
-def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None:
+def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else():
     standard = made_provenance(ROWS)
     others = {
         **dict.fromkeys(("model", "data", "tokens", "task", "split", "perturbation", "uatlite"), "x"),
@@ -82,11 +81,11 @@ def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None
     assert load(Provenance, json.loads(json.dumps(dump(standard))), advice="").recipe.key == standard.recipe.key
 
 
-def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) -> None:
+def test_begun_again_a_run_keeps_its_pieces(tmp_path, order):
     store = Store(tmp_path)
     run = store.begin(made_provenance(ROWS))
-    plan = run.plan(order)
-    run.write(1, make_piece(plan[1].tolist()))
+    plan = parts_of(order)
+    run.write(1, make_piece(plan[1]))
     again = store.begin(replace(made_provenance(ROWS), model="the same weights elsewhere"))
     assert again == run
     assert [again.has(number, rows) for number, rows in enumerate(plan)] == [False, True, False]
@@ -96,7 +95,7 @@ def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) ->
         again.read()
 
 
-def change(path: Path, changed: Callable[[pa.Table], pa.Table]) -> None:
+def change(path, changed):
     pq.write_table(changed(pq.read_table(path, partitioning=None)), path)
 
 
@@ -109,33 +108,31 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_broken_piece_is_found_named_and_written_anew(
-    tmp_path: Path, order: list[int], damage: Callable[[Path], object]
-) -> None:
+def test_a_broken_piece_is_found_named_and_written_anew(tmp_path, order, damage):
     run = Store(tmp_path).begin(made_provenance(ROWS))
     fill(run, order)
     damage(run.piece_path(1))
     with pytest.raises(StoreError, match=r"piece-00001\.parquet is broken.* Delete it and run the same command again"):
         run.read()
-    assert not run.has(1, run.plan(order)[1])
+    assert not run.has(1, parts_of(order)[1])
     run.piece_path(1).unlink()
     assert not run.complete
-    run.write(1, make_piece(run.plan(order)[1].tolist()))
+    run.write(1, make_piece(parts_of(order)[1]))
     assert run.complete
     assert len(run.read().ids) == ROWS
 
 
-def test_a_row_that_is_there_twice_is_an_error(tmp_path: Path, order: list[int]) -> None:
+def test_a_row_that_is_there_twice_is_an_error(tmp_path, order):
     run = Store(tmp_path).begin(made_provenance(ROWS))
     fill(run, order)
-    run.write(2, make_piece(run.plan(order)[0][:8].tolist()))
+    run.write(2, make_piece(parts_of(order)[0][:8]))
     with pytest.raises(StoreError, match="each row exactly once"):
         run.read()
 
 
-def test_a_piece_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(table: object, file: object, **options: object) -> None:
-        file.write(b"PAR1 half of it")  # type: ignore[attr-defined]
+def test_a_piece_is_whole_or_not_there(tmp_path, monkeypatch):
+    def half(table, file, **options):
+        file.write(b"PAR1 half of it")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pq, "write_table", half)
@@ -145,7 +142,7 @@ def test_a_piece_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.name for path in run.directory.iterdir()] == ["_run.json"]
 
 
-def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path: Path) -> None:
+def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path):
     run = Store(tmp_path).begin(made_provenance(ROWS))
     note = run.directory / "_run.json"
     note.write_text(note.read_text().replace('"format": 1', '"format": 2'))
@@ -156,7 +153,7 @@ def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path: Pat
         Store(tmp_path).runs()
 
 
-def test_a_listing_shows_every_run(tmp_path: Path, order: list[int]) -> None:
+def test_a_listing_shows_every_run(tmp_path, order):
     store = Store(tmp_path / "store")
     with pytest.raises(StoreError, match="is not a directory"):
         store.runs()
@@ -167,13 +164,13 @@ def test_a_listing_shows_every_run(tmp_path: Path, order: list[int]) -> None:
     assert sorted(run.complete for run in store.runs()) == [False, False, True]
 
 
-def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be created"):
         Store(tmp_path / "file").begin(made_provenance(ROWS))
 
 
-def test_all_runs_are_one_table_for_arrow(tmp_path: Path, order: list[int]) -> None:
+def test_all_runs_are_one_table_for_arrow(tmp_path, order):
     store = Store(tmp_path)
     for seed in (0, 1):
         fill(store.begin(made_provenance(ROWS, recipe={"seed": seed})), order)
@@ -182,7 +179,7 @@ def test_all_runs_are_one_table_for_arrow(tmp_path: Path, order: list[int]) -> N
     assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance"}
 
 
-def test_reading_needs_no_torch(tmp_path: Path, order: list[int]) -> None:
+def test_reading_needs_no_torch(tmp_path, order):
     fill(Store(tmp_path).begin(made_provenance(ROWS)), order)
     code = (
         "import sys; from uatlite.lab.evaluate.store import Store\n"

@@ -41,7 +41,7 @@ FILES = {"calibration": 400, "test": 300, "shifted": 200}
 METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
 
 
-def drawn(job: StoreJob, rows: np.ndarray) -> Piece:
+def drawn(job: StoreJob, rows: list[int]) -> Piece:
     """What a job says of some rows: margins of a model that is right about four times in five."""
     dataset, method = job.prepared.dataset, job.method
     count, labels = len(dataset), np.array(dataset.gold)
@@ -54,8 +54,8 @@ def drawn(job: StoreJob, rows: np.ndarray) -> Piece:
     if method.name == "base":  # four units; every fiftieth row is far from the others, and farther in smaller sets
         far = np.where(np.arange(count) % 50 == 7, 3600 / count, 0.0)[:, None]
         read = (generator.normal(size=(count, 4)) + signal[:, None] + far).astype(np.float32)
-    said = PassLogits(np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32), None, read).take(rows)
-    return Piece(rows, tuple(dataset.ids[row] for row in rows), labels[rows], said, 0.1)
+    said = PassLogits(np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32), None, read).take(np.array(rows))
+    return Piece(np.array(rows), tuple(dataset.ids[row] for row in rows), labels[list(rows)], said, 0.1)
 
 
 def write_evaluation(directory: Path, checkpoint: Checkpoint) -> Path:

@@ -31,7 +31,7 @@ from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, JudgedAnswers, Pro
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import Answers, SetScores
 from uatlite.lab.evaluate.runs import Remote, Runs, nothing
-from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Arrays, Store, kept_arrays
+from uatlite.lab.evaluate.store import Arrays, Store, kept_arrays, parts_of, run_pieces
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimates, Resampling
@@ -54,7 +54,7 @@ class AnswerRuns(Runs):
         self.product = partial(product, source.plain.model, source.plain.tokenizer)
         names = self.product(BASE_METHOD).class_names
         self.gold = lru_cache(maxsize=12)(lambda job: GoldRows.of(self.dataset(job), names))
-        self._ready = cache(self._calibrated)
+        self.ready = cache(self._calibrated)
         self._answers: dict[Job, JudgedAnswers] = {}
 
     def jobs(self, cell: CellSpec) -> list[Job]:
@@ -73,20 +73,19 @@ class AnswerRuns(Runs):
     def run(self, job: Job, advance: Callable[[int], None] = nothing) -> JudgedAnswers:
         """What is said in a job; only pieces that the store does not have are computed."""
         if job not in self._answers:
-            pieces, rows, parts = self._pieces(job), self.gold(job), []
-            size = max(FEWEST_ROWS, -(-len(rows.texts) // PIECES))
-            for number, start in enumerate(range(0, len(rows.texts), size)):
-                say = partial(self._say, job, rows, slice(start, start + size))
-                parts.append(JudgedAnswers(**kept_arrays(pieces, f"piece-{number:05}.npz", say)))
-                advance(len(parts[-1].cut))
+            pieces, rows, said = self._pieces(job), self.gold(job), []
+            for number, part in enumerate(parts_of(range(len(rows.texts)))):
+                say = partial(self._say, job, slice(part[0], part[-1] + 1))
+                said.append(JudgedAnswers(**kept_arrays(pieces, f"piece-{number:05}.npz", say)))
+                advance(len(part))
             if not pieces.finished:
-                pieces.finish({"texts": len(rows.texts), "pieces": len(parts)})
-            self._answers[job] = JudgedAnswers.joined(parts)
+                pieces.finish({"texts": len(rows.texts), "pieces": len(said)})
+            self._answers[job] = JudgedAnswers.joined(said)
         return self._answers[job]
 
-    def _say(self, job: Job, rows: GoldRows, some: slice) -> Arrays:
+    def _say(self, job: Job, some: slice) -> Arrays:
         """What the contender says about some texts."""
-        product, begun = self.ready(job), time.perf_counter()
+        product, rows, begun = self.ready(job.home), self.gold(job), time.perf_counter()
         said: Any = product.predict(rows.texts[some], check_shift=False)
         seconds = time.perf_counter() - begun
         gold, rule = product.kind.gold(rows.gold[some], said.texts, said.classes), said.rule
@@ -115,17 +114,16 @@ class AnswerRuns(Runs):
             "columns": [field.name for field in fields(JudgedAnswers)],
         }  # fmt: skip
         key = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
-        pieces = Pieces(self.store.directory / f"answers={key}", record="_run.json", complete="_complete.json")
+        pieces = run_pieces(self.store.directory / f"answers={key}")
         if not pieces.begun:
             pieces.begin(record)
         return pieces
 
-    def ready(self, job: Job) -> AnyProduct:
-        """The product with the contender's method, calibrated where the contender is."""
-        return self._ready(job.home)
-
     def _calibrated(self, home: Job) -> AnyProduct:
-        """The same; what is learned from the calibration rows is learned once, and kept with the answers to them."""
+        """The product of a job over the calibration rows; what is learned from these is kept with the answers to them.
+
+        It is calibrated where the contender is.
+        """
         plan = self.source.plan
         product = self.product(home.method, seed=home.seed, max_length=plan.max_length)
         if contender_of(home).calibrated:
@@ -171,7 +169,7 @@ class AnswerRuns(Runs):
     def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
         """Whether what a cell's contender promises is kept on its rows, by the first seed."""
         job = self.jobs(cell)[0]
-        calibration = self.ready(job).calibration_
+        calibration = self.ready(job.home).calibration_
         if calibration is None or calibration.rule is None:
             return []
         said = self.run(job)
@@ -180,7 +178,7 @@ class AnswerRuns(Runs):
     def cost(self, cell: CellSpec) -> tuple[float, float]:
         jobs = self.jobs(cell)
         seconds = np.concatenate([self.run(job).seconds for job in jobs]).mean()
-        return float(self.ready(jobs[0]).method.cost), float(seconds)
+        return float(self.ready(jobs[0].home).method.cost), float(seconds)
 
 
 def contender_of(job: Job) -> Contender:

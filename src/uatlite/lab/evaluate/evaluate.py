@@ -4,7 +4,7 @@ The panels of a set are its metrics, calibration under the shift from the first 
 With texts out of scope there are three more: finding them, and abstention without them and with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.models import GivenModels, Job, sets_of
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
-from uatlite.lab.evaluate.plan import CALIBRATION, Plan
+from uatlite.lab.evaluate.plan import Plan
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import PACKAGES, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.scope import labelled_in_scope, scope_jobs, scope_of
@@ -27,9 +27,6 @@ from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
 from uatlite.model.load import Checkpoint
-
-_SCOPE = "scope"
-"""The scope's row beside the contenders."""
 
 
 class _Silent:
@@ -86,7 +83,7 @@ def evaluate(
         },
         versions={package: version(package) for package in PACKAGES},
         out_of_scope=outside,
-        calibration_runs=evaluation.keys(calibration_of(sets[0])) if plan.calibrates else {},
+        calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if plan.calibrates else {},
         suggested=plan.suggested,
     )
     if not isinstance(runs, AnswerRuns):
@@ -96,20 +93,17 @@ def evaluate(
     return replace(results, kind=plan.test.task.kind, promises=promises, answers=runs.answers(contended))
 
 
-def calibration_of(test: CellSpec) -> CellSpec:
-    """The calibration rows of the task under test."""
-    return replace(test, on=f"{test.task}/{CALIBRATION}")
-
-
 def jobs_of(plan: Plan, runs: Runs) -> list[Job]:
     """Every method with every set and seed, and what tells what is in scope."""
     sets = sets_of(plan)
     test = sets[0]
     if plan.out_of_scope is not None:
         sets.append(replace(test, on=plan.outside_name))
-    if plan.calibrates and not plan.several:
-        sets.append(calibration_of(test))
-    jobs = [job for each in plan.contenders for cell in sets for job in runs.jobs(replace(cell, contender=each))]
+    jobs = []
+    for contender in plan.contenders:
+        jobs += [job for cell in sets for job in runs.jobs(replace(cell, contender=contender))]
+        if plan.calibrates and not plan.several:
+            jobs += runs.calibration_jobs(replace(test, contender=contender))
     if plan.out_of_scope is not None:
         with suppress(CalibrationError):  # without a scope the results say why
             jobs += [plain for job in runs.jobs(test) for plain in scope_jobs(job, runs)]
@@ -151,7 +145,7 @@ class _Evaluation:
         try:
             _, note = scope_of(job, runs)
             areas |= {"scope_aurc": "aurc+scope", "scope_change": "aurc-change"}
-            alone = {(_SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
+            alone = {("scope", name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
         except CalibrationError as error:
             note = f"no scope: {str(error).rstrip('.')}"
         detection = self.scores(cell, DETECTION, [f"oos-{name}" for name in DETECTION], tick=tick, alone=alone)
@@ -180,10 +174,7 @@ class _Evaluation:
         tick: Tick = nothing,
         alone: Mapping[tuple[str, str], CellSpec] | None = None,
     ) -> Scores:
-        """Contenders down, metrics across, compared column by column; each metric by a measure, or that of its name.
-
-        `alone` are further cells by row and metric.
-        """
+        """Contenders down, metrics across; each metric by a measure, or that of its name. `alone` are further cells."""
         columns = list(metrics)
         cells = {
             (name, metric): replace(each, measure=measured)
@@ -198,10 +189,10 @@ class _Evaluation:
         }
         return {name: {metric: compared[metric][name] for metric in columns} for name in rows}
 
-    def keys(self, cell: CellSpec) -> dict[str, tuple[str, ...]]:
+    def keys(self, cell: CellSpec, jobs: Callable[[CellSpec], list[Job]] | None = None) -> dict[str, tuple[str, ...]]:
         """Method -> the names of its runs in the store, one for each seed; none of several answers a text."""
         contended = () if self.plan.several else self.contended(cell).values()
-        return {each.contender.method.name: self.runs.keys(each) for each in contended}
+        return {each.contender.method.name: self.runs.keys((jobs or self.runs.jobs)(each)) for each in contended}
 
     def about(self, cell: CellSpec) -> dict[str, object]:
         """The method of a cell's contender, and what it costs."""

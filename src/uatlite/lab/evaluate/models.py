@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, MissingDependency, ModelError
 from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, Contender, Plan
-from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
+from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, REFERENCE, REFERENCE_ROWS, Contender, Plan
 from uatlite.lab.evaluate.store import set_name
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, load_checkpoint

@@ -112,6 +112,10 @@ def parse_contenders(text: str, several: bool = False) -> tuple[Contender, ...]:
 CALIBRATION, TEST = "calibration", "test"
 OUT_OF_SCOPE = "out-of-scope"
 """The split that texts out of scope are stored under, whatever split they come from."""
+REFERENCE = "reference"
+"""The split under which the training texts that describe a task are stored."""
+REFERENCE_ROWS = 6000
+"""At most so many of them."""
 ALL_METRICS = "all"
 
 

@@ -9,14 +9,13 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.classifier.runtime import run_tokens
 from uatlite.errors import DataError, InputError
@@ -24,7 +23,16 @@ from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
 from uatlite.lab.evaluate.models import Job, Source, rescaled_embeddings
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.results import SetScores
-from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, StoredPredictions, StoredRun
+from uatlite.lab.evaluate.store import (
+    NO_LABEL,
+    Piece,
+    Provenance,
+    RunRecipe,
+    Store,
+    StoredPredictions,
+    StoredRun,
+    parts_of,
+)
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE
@@ -72,36 +80,28 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set ready for a model: its tokens, and how the model's columns become its classes."""
+    """A data set for a model: how the model's columns become its classes, and its tokens for all methods and seeds."""
 
     checkpoint: Checkpoint
     dataset: Dataset
-    tokens: Tokens
     alignment: Alignment
     task: str
     """its name before it was perturbed"""
     perturbation: str | None = None
+    max_length: int | None = None
 
-
-def prepare(
-    checkpoint: Checkpoint,
-    dataset: Dataset,
-    alignment: Alignment,
-    *,
-    task: str | None = None,
-    perturbation: str | None = None,
-    max_length: int | None = None,
-) -> Prepared:
-    """Tokenize a data set once for all methods and seeds."""
-    options = {len(text.options) for text in dataset.texts if isinstance(text, Choices)}
-    if options and options != {len(dataset.labels)}:
-        raise InputError(
-            f"{dataset.name} has questions with {sorted(options)} options; every question must have one for each of "
-            f"its {len(dataset.labels)} labels."
-        )
-    limit = longest(checkpoint.model, checkpoint.tokenizer, max_length)
-    tokens = tokenize(checkpoint.tokenizer, dataset.texts, limit)
-    return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The texts as tokens."""
+        name, texts, labels = self.dataset.name, self.dataset.texts, len(self.dataset.labels)
+        options = {len(text.options) for text in texts if isinstance(text, Choices)}
+        if options and options != {labels}:
+            raise InputError(
+                f"{name} has questions with {sorted(options)} options; every question must have one for each of its "
+                f"{labels} labels."
+            )
+        model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
+        return tokenize(tokenizer, texts, longest(model, tokenizer, self.max_length))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,23 +148,25 @@ class StoreJob:
             versions={package: version(package) for package in PACKAGES},
         )
 
-    def missing(self, run: StoredRun) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """The pieces of the run that are missing or broken: the number and the rows of each. Short texts come first."""
-        planned = enumerate(run.plan(self.prepared.tokens.by_length()))
-        return ((number, rows) for number, rows in planned if not run.has(number, rows))
+    @property
+    def parts(self) -> list[Sequence[int]]:
+        """The rows of each piece. Short texts come first."""
+        return parts_of(self.prepared.tokens.by_length())
 
-    def compute(self, rows: NDArray[np.int32]) -> Piece:
+    def missing(self, run: StoredRun) -> Iterator[tuple[int, Sequence[int]]]:
+        """The pieces of the run that are missing or broken: the number and the rows of each."""
+        return ((number, rows) for number, rows in enumerate(self.parts) if not run.has(number, rows))
+
+    def compute(self, rows: Sequence[int]) -> Piece:
         """The piece with these rows."""
         started = time.perf_counter()
         if self.said is None:
-            said: PassLogits = run_tokens(
-                self.prepared.checkpoint.model, self.method, self.prepared.tokens, rows.tolist()
-            )
+            said: PassLogits = run_tokens(self.prepared.checkpoint.model, self.method, self.prepared.tokens, rows)
         else:
-            said = self.said.take(rows)
+            said = self.said.take(np.array(rows))
         examples = [self.prepared.dataset.examples[row] for row in rows]
         return Piece(
-            rows=rows.astype(np.int64),
+            rows=np.array(rows),
             ids=tuple(example.id for example in examples),
             labels=np.array([NO_LABEL if example.label is None else example.label for example in examples]),
             passes=said,
@@ -290,7 +292,7 @@ class Runs:
 
     def _tokenized(self, job: Job) -> Prepared:
         checkpoint = self.source.load(job.model)
-        return prepare(
+        return Prepared(
             checkpoint,
             self.dataset(job),
             align_task(self.source.task(job.on), checkpoint.id2label, label_order=self.source.label_order),
@@ -328,9 +330,9 @@ class Runs:
         self._compute_remotely([job], nothing)
         return self._run(job).read()
 
-    def keys(self, cell: CellSpec) -> tuple[str, ...]:
-        """The names of a cell's runs in the store."""
-        return tuple(self._run(job).provenance.recipe.key for job in self.jobs(cell))
+    def keys(self, jobs: Iterable[Job]) -> tuple[str, ...]:
+        """The names of the runs in the store."""
+        return tuple(self._run(job).provenance.recipe.key for job in jobs)
 
     def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
@@ -397,6 +399,6 @@ def compute_piece(source: bytes, store: Path, job: Job, key: str, number: int) -
             f"{store_job.method.name} on {job.set_name} with these. Give every machine the same files."
         )
     run = runs.store.begin(provenance)
-    rows = run.plan(store_job.prepared.tokens.by_length())[number]
+    rows = store_job.parts[number]
     run.write(number, store_job.compute(rows))
     return float(len(rows) * store_job.method.passes)

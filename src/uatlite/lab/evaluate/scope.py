@@ -5,28 +5,20 @@ without their labels, and ranked among the calibration rows.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from uatlite.lab.evaluate.models import Job
 from uatlite.lab.evaluate.outcomes import class_indices, class_probabilities, doubt_of
+from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.methods.sampling import BASE
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.scope import Scope, ScopeFit, chance_in_scope, fit_scope
 from uatlite.values import Floats, Marks
 
-if TYPE_CHECKING:
-    from uatlite.lab.evaluate.models import Job
-    from uatlite.lab.evaluate.runs import Runs
 
-REFERENCE = "reference"
-"""The split under which the training texts that describe a task are stored."""
-REFERENCE_ROWS = 6000
-"""At most so many of them."""
-
-
-def scope_of(job: "Job", runs: "Runs") -> tuple[Scope, str]:
+def scope_of(job: Job, runs: Runs) -> tuple[Scope, str]:
     """The scope of the model of a job, and what it was fitted on; a CalibrationError where there can be none."""
     plain = _plain(job)
     reference, fit = runs.source.reference(plain.model), None
@@ -43,7 +35,7 @@ def scope_of(job: "Job", runs: "Runs") -> tuple[Scope, str]:
     return fit_scope(fit, rows.passes.representations, rows.passes.mean_logits), note
 
 
-def strangeness(job: "Job", runs: "Runs") -> Floats:
+def strangeness(job: Job, runs: Runs) -> Floats:
     """What the scope of a job's model says of its rows: their nonconformity and their chance to be in scope, (2, rows).
 
     It is read off the plain pass, and kept, as many cells share it.
@@ -57,14 +49,14 @@ def strangeness(job: "Job", runs: "Runs") -> Floats:
     return runs.strangeness[plain]
 
 
-def scope_jobs(job: "Job", runs: "Runs") -> list["Job"]:
+def scope_jobs(job: Job, runs: Runs) -> list[Job]:
     """The plain passes that tell what is in scope."""
     plain = _plain(job)
     reference = runs.source.reference(plain.model)
     return [plain.home, plain, *([] if reference is None else [plain.over(reference)])]
 
 
-def _plain(job: "Job") -> "Job":
+def _plain(job: Job) -> Job:
     return job.of(BASE, job.model.plain)
 
 

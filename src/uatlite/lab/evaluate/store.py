@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from uatlite.codec import dump, load
 from uatlite.errors import MissingDependency, StoreError
 from uatlite.predictive import PassLogits
-from uatlite.text.write import Pieces, make_directory, read_record
+from uatlite.text.write import Pieces, atomic_file, make_directory, read_record
 from uatlite.values import Floats, Integers
 
 PIECES = 32
@@ -226,6 +226,12 @@ def _arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
+def parts_of(order: Sequence[int]) -> list[Sequence[int]]:
+    """The rows of each piece of a run: `order`, in which rows are computed, cut into parts."""
+    size = max(FEWEST_ROWS, -(-len(order) // PIECES))
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
 @dataclass(frozen=True)
 class StoredRun:
     """One run in the store: its directory and its provenance."""
@@ -234,45 +240,32 @@ class StoredRun:
     provenance: Provenance
 
     @property
-    def piece_rows(self) -> int:
-        """Rows of a piece; the last one may have fewer."""
-        return max(FEWEST_ROWS, -(-self.provenance.rows // PIECES))
-
-    @property
     def pieces(self) -> int:
         """The number of pieces of the complete run."""
-        return -(-self.provenance.rows // self.piece_rows)
+        return len(parts_of(range(self.provenance.rows)))
 
     @property
     def complete(self) -> bool:
         """Whether the run was finished and every piece is still there."""
-        return self._work.finished and all(self.piece_path(number).is_file() for number in range(self.pieces))
-
-    @property
-    def _work(self) -> Pieces:
-        return _work(self.directory)
+        work = run_pieces(self.directory)
+        return work.finished and all(self.piece_path(number).is_file() for number in range(self.pieces))
 
     def piece_path(self, number: int) -> Path:
         return self.directory / f"piece-{number:05}.parquet"
 
-    def plan(self, order: Sequence[int]) -> list[NDArray[np.int32]]:
-        """The rows of each piece: `order`, in which rows are computed, cut into parts."""
-        starts = range(0, len(order), self.piece_rows)
-        return [np.array(order[start : start + self.piece_rows], dtype=np.int32) for start in starts]
-
-    def has(self, number: int, rows: NDArray[np.int32]) -> bool:
+    def has(self, number: int, rows: Sequence[int]) -> bool:
         """Whether a piece is there, intact, with these rows."""
-        piece = self._work.read(self.piece_path(number).name, read_piece)
-        return piece is not None and bool(np.array_equal(piece.rows, rows))
+        piece = run_pieces(self.directory).read(self.piece_path(number).name, read_piece)
+        return piece is not None and np.array_equal(piece.rows, rows)
 
     def write(self, number: int, piece: Piece) -> None:
         """Store a piece."""
-        with self._work.write(self.piece_path(number).name) as file:
+        with atomic_file(self.piece_path(number)) as file:
             write_piece(file, piece)
 
     def finish(self) -> None:
         """Mark the run as complete."""
-        self._work.finish({"rows": self.provenance.rows, "pieces": self.pieces})
+        run_pieces(self.directory).finish({"rows": self.provenance.rows, "pieces": self.pieces})
 
     def read(self) -> StoredPredictions:
         """All rows, in the order of the data set; an unfinished or broken run is a StoreError."""
@@ -312,7 +305,7 @@ class Store:
 
     def begin(self, provenance: Provenance) -> StoredRun:
         """The run of this recipe; it is created unless it exists."""
-        work = _work(self.directory / f"run={provenance.recipe.key}")
+        work = run_pieces(self.directory / f"run={provenance.recipe.key}")
         if not work.begun:
             work.begin({"format": _FORMAT, **dump(provenance)})
         return _opened(work)
@@ -321,7 +314,7 @@ class Store:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():
             raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` creates DIR/store.")
-        begun = (work for work in map(_work, self.directory.glob("run=*")) if work.begun)
+        begun = (work for work in map(run_pieces, self.directory.glob("run=*")) if work.begun)
         return sorted(
             map(_opened, begun), key=lambda run: (run.provenance.set_name, run.provenance.method, run.directory.name)
         )
@@ -346,7 +339,8 @@ def _read_arrays(path: Path) -> Arrays:
         return dict(arrays)
 
 
-def _work(directory: Path) -> Pieces:
+def run_pieces(directory: Path) -> Pieces:
+    """The pieces of a run, as they are named on disk."""
     return Pieces(directory, record="_run.json", complete="_complete.json")
 
 

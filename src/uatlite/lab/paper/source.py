@@ -22,9 +22,8 @@ from uatlite.errors import ConfigurationError, DataError, check_choice
 from uatlite.lab.evaluate.cells import CellSpec, draw
 from uatlite.lab.evaluate.measures import UNAVAILABLE
 from uatlite.lab.evaluate.models import Job, Model, absolute
-from uatlite.lab.evaluate.plan import CALIBRATION, TEST
+from uatlite.lab.evaluate.plan import CALIBRATION, REFERENCE, REFERENCE_ROWS, TEST
 from uatlite.lab.evaluate.runs import Remote, nothing
-from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
 from uatlite.lab.evaluate.store import Arrays, kept_arrays
 from uatlite.lab.train.fine_tune import fine_tune, steps
 from uatlite.lab.train.methods import METHOD_TRAININGS
