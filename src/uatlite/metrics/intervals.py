@@ -247,7 +247,13 @@ def intervals(estimates: Estimates, how: Resampling | None = None) -> dict[str, 
             drawn[name].append(estimate.statistic(counts))
     rows = sum(estimates.strata)
     return {
-        name: interval_of(estimate, np.concatenate(drawn[name]), rows, how.confidence)
+        name: interval_of(
+            at_once(estimate.statistic, rows),
+            np.concatenate(drawn[name]),
+            how.confidence,
+            truth=estimate.truth and at_once(estimate.truth, rows),
+            lowest=estimate.lowest,
+        )
         for name, estimate in estimates.items()
     }
 
@@ -268,15 +274,15 @@ def draw_counts(strata: tuple[int, ...], resamples: int, seed: int) -> Iterator[
         yield np.asarray(counts, dtype=np.float64)
 
 
-def interval_of(estimate: Estimate, values: Floats, rows: int, confidence: float) -> Interval:
-    """The interval from the estimate's values over the resamples (resamples,)."""
-    point = at_once(estimate.statistic, rows)
+def interval_of(
+    point: float, values: Floats, confidence: float, *, truth: float | None = None, lowest: float = -np.inf
+) -> Interval:
+    """The interval of an estimate from its values over the resamples (resamples,)."""
     defined = values[np.isfinite(values)]
     undefined = 1 - len(defined) / len(values)
     if not np.isfinite(point) or len(defined) == 0:
         return Interval(point, np.nan, np.nan, undefined)
     low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
-    if estimate.truth is not None:
-        centre = point + at_once(estimate.truth, rows)
-        low, high = max(centre - high, estimate.lowest), max(centre - low, estimate.lowest)
+    if truth is not None:
+        low, high = max(point + truth - high, lowest), max(point + truth - low, lowest)
     return Interval(point, float(low), float(high), undefined)

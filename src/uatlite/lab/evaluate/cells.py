@@ -174,12 +174,10 @@ MARGIN = 0.05
 
 def most_seeds(found: Iterable[Learning]) -> list[Learning]:
     """One entry for each backbone and task: the one over the most seeds."""
-    best: dict[tuple[str, str], Learning] = {}
+    of_model: dict[tuple[str, str], list[Learning]] = {}
     for learning in found:
-        key = learning.task, learning.backbone
-        if key not in best or learning.seeds > best[key].seeds:
-            best[key] = learning
-    return list(best.values())
+        of_model.setdefault((learning.task, learning.backbone), []).append(learning)
+    return [max(same, key=lambda learning: learning.seeds) for same in of_model.values()]
 
 
 # ── filled panels ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,9 +226,20 @@ class Grid:
 
     @classmethod
     def of(cls, panel: Panel, measured: Mapping[tuple[str, str], Cell]) -> "Grid":
-        """A panel with its measured cells; those that are derived are added, and the paper's numbers."""
-        cells = dict(measured)
-        _derive(panel, cells)
+        """A panel with its measured cells, and the paper's numbers.
+
+        Derived columns are added, then derived rows: of the rows that `of` names, or of all measured ones.
+        """
+        cells, rows = dict(measured), [row.key for row in panel.rows if row.derive is None]
+        for column in panel.columns:
+            if column.derive is not None:
+                keys = [key.rpartition("/") for key in column.of]  # 'row/column' is a cell of another row
+                for row in rows:
+                    cells[row, column.key] = _derived(column, [cells[other or row, key] for other, _, key in keys])
+        for line in panel.rows:
+            if line.derive is not None:
+                for column in panel.columns:
+                    cells[line.key, column.key] = _derived(line, [cells[row, column.key] for row in line.of or rows])
         return cls(panel, {key: replace(cell, paper=panel.printed(*key)) for key, cell in cells.items()})
 
     @property
@@ -247,20 +256,6 @@ class Grid:
     def blank(self) -> bool:
         """Whether it has no number at all, neither measured nor published."""
         return self.filled == 0 and all(cell.paper is None for cell in self.cells.values())
-
-
-def _derive(panel: Panel, cells: Cells) -> None:
-    """Add the derived columns, then the derived rows: of the rows that `of` names, or of all measured ones."""
-    measured = [row.key for row in panel.rows if row.derive is None]
-    for column in panel.columns:
-        if column.derive is not None:
-            for row in measured:
-                keys = [key.rpartition("/") for key in column.of]  # 'row/column' is a cell of another row
-                cells[row, column.key] = _derived(column, [cells[other or row, key] for other, _, key in keys])
-    for line in panel.rows:
-        if line.derive is not None:
-            for column in panel.columns:
-                cells[line.key, column.key] = _derived(line, [cells[row, column.key] for row in line.of or measured])
 
 
 def _derived(line: Line, parts: list[Cell]) -> Cell:

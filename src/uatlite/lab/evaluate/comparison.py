@@ -16,7 +16,6 @@ import math
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations
 from typing import Literal, TypeVar
 
@@ -106,10 +105,7 @@ class Measurement:
         resampled = self.resampled()
         if resampled is None:
             return None
-
-        statistic = partial(_constant, self.mean)
-        truth = None if self.truth is None else partial(_constant, self.truth)
-        interval = interval_of(Estimate(statistic, truth, self.lowest), resampled, 1, self.how.confidence)
+        interval = interval_of(self.mean, resampled, self.how.confidence, truth=self.truth, lowest=self.lowest)
         return replace(interval, low=max(interval.low, self.lowest))  # the factor for few seeds may overshoot
 
     def interval_or_point(self) -> Interval:
@@ -123,10 +119,6 @@ class Measurement:
             truth = None if self.truth is None else float(other)
             other = replace(self, values=(float(other),) * len(self.values), drawn=moved, truth=truth)
         return combine([self, other], np.subtract, linear=True)
-
-
-def _constant(value: float, counts: Floats) -> Floats:
-    return np.full(len(counts), value)
 
 
 def over_seeds(drawn: Floats) -> Floats:
@@ -153,19 +145,18 @@ def measured(
             for key in keys:
                 drawn[key].append(np.stack([estimate.statistic(counts) for estimate in sampled[key].estimates]))
                 tick(len(counts) / how.resamples / len(sampled))
-    return {key: _measurement(number, np.concatenate(drawn[key], axis=1), how) for key, number in sampled.items()}
-
-
-def _measurement(sampled: Sampled, drawn: Floats, how: Resampling) -> Measurement:
-    truths = [at_once(each.truth, sampled.size) for each in sampled.estimates if each.truth is not None]
-    return Measurement(
-        values=tuple(at_once(each.statistic, sampled.size) for each in sampled.estimates),
-        rows=sum(sampled.rows[-1].strata),
-        drawn=drawn,
-        truth=float(np.mean(truths)) if len(truths) == len(sampled.estimates) else None,
-        lowest=sampled.estimates[0].lowest,
-        how=how,
-    )
+    numbers = {}
+    for key, number in sampled.items():
+        truths = [at_once(each.truth, number.size) for each in number.estimates if each.truth is not None]
+        numbers[key] = Measurement(
+            values=tuple(at_once(each.statistic, number.size) for each in number.estimates),
+            rows=sum(number.rows[-1].strata),
+            drawn=np.concatenate(drawn[key], axis=1),
+            truth=float(np.mean(truths)) if len(truths) == len(number.estimates) else None,
+            lowest=number.estimates[0].lowest,
+            how=how,
+        )
+    return numbers
 
 
 # ── numbers made of numbers ────────────────────────────────────────────────────────────────────────────────────────
@@ -180,23 +171,16 @@ def combine(parts: Sequence[Measurement], function: Callable[..., Floats], *, li
     how = parts[0].how
     alike = how.over_seeds and len({len(part.values) for part in parts}) == 1
     values = [part.values if alike else (part.mean,) for part in parts]
-    drawn = [part.drawn if alike else _means(part) for part in parts if part.drawn is not None]
+    drawn = [part.drawn if alike else part.resampled() for part in parts if part.drawn is not None]
     truths = [part.truth for part in parts if part.truth is not None]
     return Measurement(
         values=tuple(float(function(*map(np.array, of_seed))) for of_seed in zip(*values, strict=True)),
         rows=max(part.rows for part in parts),
-        drawn=np.asarray(function(*drawn)) if len(drawn) == len(parts) else None,
+        drawn=np.atleast_2d(function(*drawn)) if len(drawn) == len(parts) else None,
         truth=float(function(*truths)) if linear and len(truths) == len(parts) else None,
         lowest=min(part.lowest for part in parts) if function is mean else -np.inf,
         how=how,
     )
-
-
-def _means(part: Measurement) -> Floats:
-    """(1, resamples)"""
-    resampled = part.resampled()
-    assert resampled is not None  # it has draws
-    return resampled[None]
 
 
 def mean(*parts: Floats) -> Floats:
@@ -259,8 +243,8 @@ def scores_of(measurements: Mapping[str, Measurement], better: Better | None) ->
     for name, number in measurements.items():
         interval = number.interval_or_point()
         differences = {other: pairs[name, other] for other in measurements if other != name}
-        shown = number.mean, number.deviation, interval.low, interval.high, name in winners
-        scores[name] = Score(*shown, number.values, differences)
+        ends, best = (interval.low, interval.high), name in winners
+        scores[name] = Score(number.mean, number.deviation, *ends, best, number.values, differences)
     return scores
 
 

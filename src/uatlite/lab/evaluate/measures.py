@@ -264,20 +264,16 @@ Outside = Callable[[Mixture], Statistic]
 """The statistic of a run on rows in scope and out of scope."""
 
 
-def _found(metric: str, score: Callable[[Mixture], Floats]) -> Outside:
+def _finding(metric: str, score: Callable[[Mixture], Floats]) -> Outside:
     return lambda rows: detection_estimates(score(rows), rows.outside)[metric].statistic
 
 
-def _aurc(rows: Mixture) -> Statistic:
-    return partial(area_under_risk, Ranking.of(rows.confidence), rows.wrong)
+def _area(rows: Mixture, confidence: Floats) -> Statistic:
+    return partial(area_under_risk, Ranking.of(confidence), rows.wrong)
 
 
-def _aurc_by_both(rows: Mixture) -> Statistic:
-    return partial(area_under_risk, Ranking.of(rows.confidence * rows.chance), rows.wrong)
-
-
-def _change(rows: Mixture) -> Statistic:
-    both, alone = _aurc_by_both(rows), _aurc(rows)
+def _area_change(rows: Mixture) -> Statistic:
+    both, alone = (_area(rows, confidence) for confidence in (rows.confidence * rows.chance, rows.confidence))
     return lambda counts: both(counts) - alone(counts)
 
 
@@ -287,14 +283,14 @@ _SCORES: dict[str, Callable[[Mixture], Floats]] = {
     "scope-{}": lambda rows: rows.nonconformity,
 }
 """name -> how much each row looks out of scope"""
-AREAS: dict[str, Outside] = {
-    "{}-aurc": _aurc,
-    "{}-aurc+scope": _aurc_by_both,
-    "{}-aurc-change": _change,
+_AREAS: dict[str, Outside] = {
+    "{}-aurc": lambda rows: _area(rows, rows.confidence),
+    "{}-aurc+scope": lambda rows: _area(rows, rows.confidence * rows.chance),
+    "{}-aurc-change": _area_change,
 }
 _OUTSIDE: dict[str, Outside] = {
-    **{name.format(metric): _found(metric, score) for name, score in _SCORES.items() for metric in DETECTION},
-    **{name.format(rows): area for name, area in AREAS.items() for rows in ("inside", "mixture")},
+    **{name.format(metric): _finding(metric, score) for name, score in _SCORES.items() for metric in DETECTION},
+    **{name.format(rows): area for name, area in _AREAS.items() for rows in ("inside", "mixture")},
 }
 """measure -> its statistic; those of 'inside' are of the rows in scope alone"""
 READS_SCOPE = tuple(name for name in _OUTSIDE if "scope" in name or "change" in name)
