@@ -112,17 +112,17 @@ def test_sequential_runs_every_pass_over_the_whole_batch(
     from uatlite.passes import engine
 
     ran: list[tuple[int, ...]] = []
-    forward_folded = engine.forward_folded
+    forward_and_read = engine.forward_and_read
 
-    def noted(*arguments: object) -> object:
-        logits, read = forward_folded(*arguments)  # type: ignore[arg-type]
+    def noted(*arguments: Any, **options: Any) -> object:
+        logits, read = forward_and_read(*arguments, **options)
         ran.append(tuple(logits.shape))
         return logits, read
 
-    monkeypatch.setattr(engine, "forward_folded", noted)
+    monkeypatch.setattr(engine, "forward_and_read", noted)
     encoded = checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt")
     contenders.sequential(checkpoint.model, [dict(encoded)], 3)
-    assert ran == [(1, 2, 3)] * 3
+    assert ran == [(2, 3)] * 3
 
 
 def test_distilled_runs_the_plain_pass_alone(checkpoint: Checkpoint) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from uatlite.errors import DataError, InputError
 from uatlite.text.examples import content_key, example_of, read_examples, require_columns
-from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans, types_of
-from uatlite.text.labels import LabelIndex
+from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans
+from uatlite.text.labels import label_index
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Span, Words
@@ -191,7 +191,6 @@ def test_tags_and_spans_are_one_another():
             tags.append(before := generator.choice(choices))
         assert tags_of_spans(words.spans, spans_of_tags(words, tags)) == tags
     assert tags_for(TYPES) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    assert types_of(["O", "I-PER", "B-LOC", "B-PER"]) == ("PER", "LOC")
 
 
 def test_an_at_sign_and_its_name_are_one_entity_where_the_corpus_cuts_them():
@@ -211,7 +210,7 @@ def test_a_word_belongs_to_the_first_entity_that_it_overlaps():
 
 def test_labels_that_are_one_name_are_an_error():
     with pytest.raises(DataError, match="Two labels count as the same name: pos, Positive"):
-        LabelIndex.of(("pos", "Positive"))
+        label_index(("pos", "Positive"))
 
 
 def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):

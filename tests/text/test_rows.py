@@ -140,7 +140,7 @@ def test_a_broken_gzip_stream_is_an_error_after_the_rows_that_are_whole(tmp_path
     [
         ("a.csv", "text,text\na,b\n", "repeats the column 'text'"),
         ("a.csv", "text\nx\n".encode("utf-16"), "UTF-16; convert it first: iconv"),
-        ("a.parquet", b"PAR1 not really", "a.parquet cannot be read as Parquet"),
+        ("a.parquet", b"PAR1 not really", "a.parquet: it cannot be read as Parquet"),
     ],
 )
 def test_a_fault_of_the_whole_file_is_an_error(tmp_path, name, body, message):

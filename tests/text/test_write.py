@@ -165,11 +165,11 @@ def test_a_piece_is_whole_or_not_there(pieces):
 
     with pytest.raises(KeyboardInterrupt):
         interrupt()
-    assert not pieces.has("one")
+    assert not pieces.path("one").exists()
     assert pieces.names("*") == ["record.json"]
     with pieces.write("one") as file:
         file.write(b"whole")
-    assert pieces.has("one")
+    assert pieces.path("one").exists()
     assert pieces.read("one", Path.read_bytes) == b"whole"
     assert pieces.names("o*") == ["one"]
 

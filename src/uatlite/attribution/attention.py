@@ -113,9 +113,9 @@ def _mean_attention(case: Case, sampled: bool) -> Tensor:
     tokens = real.shape[-1]
     mean = torch.zeros((case.view.layers, *real.shape[:-1], heads, tokens, tokens), device=real.device)
     for forward in forwards(case, range(config.samples), recorded):
-        assert isinstance(forward.noise, AttentionRecorder)
-        rows, length = forward.chunk.rows, forward.chunk.tokens
-        weights = torch.stack(forward.noise.weights) / config.samples
+        noise, rows, length = forward.folded.noise, forward.chunk.rows, forward.chunk.tokens
+        assert isinstance(noise, AttentionRecorder)
+        weights = torch.stack(noise.weights) / config.samples
         shape = (len(weights), len(rows), *real.shape[1:-1], *weights.shape[2:])
         mean[:, rows, ..., :length, :length] += weights.view(shape)
     return mean * real[..., None, :, None] * real[..., None, None, :]

@@ -44,14 +44,16 @@ from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.engine import (
     MEMORY_BUDGET,
     Chunk,
+    Forward,
+    MakeNoise,
     check_fired,
     check_samples,
     chunks_of,
-    forward_folded,
     in_order,
     keep_freed_memory,
     place,
     position_rate,
+    run_chunk,
 )
 from uatlite.passes.forward import FoldedPasses
 
@@ -69,8 +71,6 @@ Candidates = Callable[[Tensor, Tensor], Tensor]
 
 Output = str | int | tuple[int, int]
 """The name of an output, a class, or two classes."""
-MakeNoise = Callable[[Texts, range], Noise]
-"""From the texts of a chunk and the passes of a block to the noise at their sites."""
 LAYER_COMPONENTS = (ATTENTION, FEED_FORWARD)
 """The components of a layer, in forward order."""
 
@@ -140,28 +140,11 @@ def with_fixed_gates(config: UATConfig) -> UATConfig:
     )
 
 
-@dataclass(frozen=True)
-class Forward:
-    """One folded forward and its results."""
-
-    chunk: Chunk
-    passes: range
-    folded: FoldedPasses
-    noise: Noise
-    logits: Tensor
-    """(passes, texts, classes)"""
-
-
 def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forward]:
     """Run some passes over all texts: chunk by chunk of texts, and within it block by block of passes."""
     keep_freed_memory()
     for chunk in chunks_of(case.inputs, case.view, case.config, passes, None, MEMORY_BUDGET):
-        inputs = chunk.inputs(case.inputs)
-        texts = Texts.of(inputs, case.config.per_input)
-        for block in chunk.blocks:
-            noise = make_noise(texts, block)
-            folded = FoldedPasses(case.config, texts, block, noise=noise)
-            yield Forward(chunk, block, folded, noise, forward_folded(case.view, inputs, folded, len(block))[0])
+        yield from run_chunk(case.view, case.inputs, chunk, case.config, make_noise)
 
 
 def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
@@ -273,7 +256,7 @@ def first_orders(case: Case, output: Output | Weigh) -> FirstOrder:
         parts=torch.zeros((most, len(mask), 2 * layers + 2), device=mask.device),
         tokens=torch.zeros((most, *mask.shape), device=mask.device),
         token_uncertainty=torch.zeros(mask.shape, device=mask.device),
-        representation=in_order([(chunk, part.representation) for chunk, part in parts], case.padded),
+        representation=in_order([(chunk, part.representation) for chunk, part in parts], mask, case.padded),
     )
     for chunk, part in parts:
         place(joined.logits, chunk, part.logits, case.padded)

@@ -32,7 +32,6 @@ from uatlite.attribution.first_order import (
     LAYER_COMPONENTS,
     Case,
     FirstOrder,
-    MakeNoise,
     Output,
     Weigh,
     first_orders,
@@ -46,6 +45,7 @@ from uatlite.model.architectures import check_one_answer
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
+from uatlite.passes.engine import MakeNoise
 
 _BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""

@@ -140,7 +140,8 @@ def sequential(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
         inputs = check_encoded(batch, model)
         texts, tokens = inputs["input_ids"].shape
         one_by_one = tuple(range(number, number + 1) for number in range(passes))
-        run_chunk(view, inputs, Chunk(torch.arange(texts), tokens, one_by_one), config)
+        for _ in run_chunk(view, inputs, Chunk(torch.arange(texts), tokens, one_by_one), config):
+            pass
 
 
 def folded(model: PreTrainedModel, batches: _Batches, passes: int) -> None:

@@ -17,7 +17,7 @@ from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
-from uatlite.passes.dropout import SiteCall, Texts
+from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
 
@@ -28,6 +28,9 @@ MEMORY_BUDGET = 2**30
 MOST_PADDING = 256
 """Most tokens of padding over all passes of a chunk; with more, a separate forward is cheaper."""
 _LARGEST_KEPT = 2**25 - 2**16
+
+MakeNoise = Callable[[Texts, range], Noise]
+"""From the texts of a chunk and the passes of a block to the noise at their sites."""
 
 
 @dataclass(frozen=True)
@@ -172,35 +175,40 @@ def sample(
     fired: tuple[SiteCall, ...] = ()
     read: list[tuple[Chunk, Tensor | None]] = []
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
-        samples = run_chunk(view, inputs, part, config)
-        place(logits.transpose(0, 1), part, samples.logits.transpose(0, 1), real)
-        tokens[part.rows, ..., : part.tokens] = samples.token_uncertainty
-        if layers is not None and samples.layer_uncertainty is not None:
-            layers[:, part.rows, ..., : part.tokens] = samples.layer_uncertainty
-        read.append((part, samples.representation))
-        fired = samples.fired
-    return Samples(logits, tokens, layers, fired, in_order(read, real))
+        for forward in run_chunk(view, inputs, part, config):
+            block, folded = slice(forward.passes.start, forward.passes.stop), forward.folded
+            place(logits[block].transpose(0, 1), part, forward.logits.transpose(0, 1), real)
+            read.append((part, None if forward.read is None else forward.read.sum(dim=0)))
+        check_fired(view, config, folded)
+        assert folded.estimates is not None
+        shape = (len(part.rows), *ids.shape[1:-1], part.tokens)
+        tokens[part.rows, ..., : part.tokens] = folded.estimates[-1].view(shape)
+        if layers is not None:
+            layers[:, part.rows, ..., : part.tokens] = torch.stack(folded.layer_uncertainty).view(-1, *shape)
+        fired = tuple(folded.fired)
+    representation = in_order(read, ids, real)
+    return Samples(logits, tokens, layers, fired, None if representation is None else representation / config.samples)
 
 
 def place(batch: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
-    """Write a chunk's values (rows, ...) into those of the batch.
+    """Add a chunk's values (rows, ...) to those of the batch.
 
     With `real` (batch, tokens) the values are of tokens: the last axis but one is tokens, and padding stays 0.
     """
     if real is None:
-        batch[part.rows] = values
+        batch[part.rows] += values
         return
     padding = ~part.take(real).bool().view(len(part.rows), *[1] * (values.ndim - 3), part.tokens, 1)
-    batch[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
+    batch[part.rows, ..., : part.tokens, :] += values.masked_fill(padding, 0.0)
 
 
-def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], real: Tensor | None) -> Tensor | None:
-    """Values of all rows from those of chunks of them, as `place` puts them; None where a chunk has none."""
+def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], ids: Tensor, real: Tensor | None) -> Tensor | None:
+    """Values of all rows from those of chunks of them, as `place` adds them; None where a chunk has none."""
     seen = [(part, value) for part, value in parts if value is not None]
     if not seen or len(seen) < len(parts):
         return None
-    rows, first = sum(len(part.rows) for part, _ in seen), seen[0][1]
-    shape = (rows, *first.shape[1:]) if real is None else (*real.shape, first.shape[-1])
+    first = seen[0][1]
+    shape = (len(ids), *first.shape[1:]) if real is None else (*real.shape, first.shape[-1])
     joined = torch.zeros(shape, dtype=first.dtype, device=first.device)
     for part, value in seen:
         place(joined, part, value, real)
@@ -238,39 +246,38 @@ def position_rate(view: View, config: UATConfig) -> float:
     return max(rates, default=0.0)
 
 
-def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UATConfig) -> Samples:
-    """The blocks of passes of one chunk of texts."""
-    inputs = part.inputs(inputs)
+@dataclass(frozen=True)
+class Forward:
+    """One folded forward and its results."""
+
+    chunk: Chunk
+    passes: range
+    folded: FoldedPasses
+    logits: Tensor
+    """(passes, texts, [tokens,] classes)"""
+    read: Tensor | None
+    """what the head reads (passes, texts, [tokens,] units); None where it cannot be seen"""
+
+
+def run_chunk(
+    view: View, inputs: Mapping[str, Tensor], chunk: Chunk, config: UATConfig, make_noise: MakeNoise | None = None
+) -> Iterator[Forward]:
+    """The blocks of passes of one chunk of texts, a folded forward each; by default under the configuration's dropout.
+
+    Under another noise the last layer is not narrowed, so that the attention of all tokens is seen.
+    """
+    inputs, estimates = chunk.inputs(inputs), None
     texts = Texts.of(inputs, config.per_input)
-    narrow_layer = view.narrow_layer(from_the_left=texts.positions is None)
-    logits: list[Tensor] = []
-    read: Tensor | None = None
-    estimates: Tensor | None = None
-    for passes in part.blocks:
-        run = FoldedPasses(config, texts, passes, estimates, narrow_layer=narrow_layer)
-        of_block, representations = forward_folded(view, inputs, run, len(passes))
-        logits.append(of_block)
-        if representations is not None:
-            read = representations.sum(dim=0) + (0.0 if read is None else read)
+    narrow_layer = None if make_noise else view.narrow_layer(from_the_left=texts.positions is None)
+    for passes in chunk.blocks:
+        noise, count = make_noise(texts, passes) if make_noise else None, len(passes)
+        run = FoldedPasses(config, texts, passes, estimates, noise, narrow_layer)
+        folded = {name: value.repeat(count, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
+        with torch.inference_mode(), intervene(run):
+            logits, read = forward_and_read(view.model, folded, return_dict=True)
+        read = None if read is None else read.view(count, -1, *read.shape[1:])
+        yield Forward(chunk, passes, run, logits.float().view(count, -1, *logits.shape[1:]), read)
         estimates = run.estimates
-    check_fired(view, config, run)
-    assert estimates is not None
-    shape = inputs["input_ids"].shape
-    layerwise = torch.stack(run.layer_uncertainty).view(-1, *shape) if run.layer_uncertainty else None
-    every = torch.cat(logits)
-    read = None if read is None else read / len(every)
-    return Samples(every, estimates[-1].view(shape), layerwise, tuple(run.fired), read)
-
-
-def forward_folded(
-    view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int
-) -> tuple[Tensor, Tensor | None]:
-    """Logits (passes, texts, classes) of one folded forward, and what the head reads (passes, texts, units)."""
-    folded = {name: value.repeat(passes, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
-    with torch.inference_mode(), intervene(run):
-        logits, read = forward_and_read(view.model, folded, return_dict=True)
-    read = None if read is None else read.view(passes, -1, *read.shape[1:])
-    return logits.float().view(passes, -1, *logits.shape[1:]), read
 
 
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:

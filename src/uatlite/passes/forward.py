@@ -41,7 +41,7 @@ class FoldedPasses(Intervention):
         super().__init__(narrow_layer)
         self._config = config
         self._dropout = DropoutNoise(config, texts, passes)
-        self._noise: Noise = self._dropout if noise is None else noise
+        self.noise: Noise = self._dropout if noise is None else noise
         self._real = texts.real
         self._passes = passes
         self._count = len(passes)
@@ -74,7 +74,7 @@ class FoldedPasses(Intervention):
         return context.expand_as(inputs.query), probabilities
 
     def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor | None]:
-        if self._noise is self._dropout and _runs_in_blocks(inputs):
+        if self.noise is self._dropout and _runs_in_blocks(inputs):
             call = self._call(site)
             like = inputs.query.new_empty(1, dtype=torch.bool).expand(*inputs.query.shape[:3], inputs.key.shape[2])
             keep = self._dropout.attention(call.name, call.rate, like) if call.rate > 0 else None
@@ -94,12 +94,12 @@ class FoldedPasses(Intervention):
         return values if self._gates.value is None else values * self._gates.value[..., None]
 
     def _perturb(self, site: Site, x: Tensor) -> Tensor:
-        return self._noise.perturb(self._call(site), x)
+        return self.noise.perturb(self._call(site), x)
 
     def _call(self, site: Site) -> SiteCall:
         """The next call of a site, which is recorded if it drops units."""
         layer = HEAD if site.layer == HEAD else self.layer
-        call = SiteCall(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
+        call = SiteCall(site, layer, self._calls[layer, site.role], self.noise.rate(site, layer))
         self._calls[layer, site.role] += 1
         if call.rate > 0:
             self.fired.append(call)

@@ -15,7 +15,7 @@ from typing import Any
 
 from uatlite.errors import DataError, InputError, nearest
 from uatlite.text.gold import GOLD, json_list, list_of_strings
-from uatlite.text.labels import LabelIndex
+from uatlite.text.labels import label_index
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Text, Words, strings
@@ -57,7 +57,7 @@ def example_of(
     text, gold, answer = text_of(values, layout), GOLD[layout.kind], {}
     if labels is not None:
         value = None if layout.label is None else value_at(values, layout.label)
-        answer[gold.field] = gold.parse(value, text, layout, LabelIndex.of(labels, layout.codes))
+        answer[gold.field] = gold.parse(value, text, layout, label_index(tuple(labels), layout.codes))
     meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
     given = None if layout.id is None else value_at(values, layout.id)
     name = (unnamed or content_key(text)[:16]) if given in (None, "") else str(given)

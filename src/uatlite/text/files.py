@@ -10,7 +10,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,8 +35,6 @@ UNREACHED = (
 _SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
 """module, name: what these libraries look at before they use the network"""
 
-_GZIP = b"\x1f\x8b"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 UNPACK_ERRORS = (EOFError, zlib.error, OSError)  # raised while reading a broken gzip stream or a failing disk
 
 
@@ -61,18 +59,23 @@ def is_remote(source: str | Path) -> bool:
     return "://" in str(source)
 
 
-def _remote_files(source: str) -> list[str]:
-    """The file at an address, or all files in the directory there, by name; hidden ones left out."""
+def _files_in(source: str) -> list[str] | None:
+    """All files in the directory at a path or an address; None where there is a file."""
+    if not is_remote(source):
+        local = Path(source)
+        if not local.exists():
+            raise DataError(f"{source} does not exist.{_neighbours(local)}")
+        return [str(entry) for entry in local.iterdir() if entry.is_file()] if local.is_dir() else None
     system, path = _system(source)
     try:
-        if not system.isdir(path):
-            if not system.exists(path):
-                raise DataError(f"{source} does not exist.")
-            return [source]
-        inside = [entry["name"] for entry in system.ls(path, detail=True) if entry["type"] == "file"]
+        if system.isdir(path):
+            entries = system.ls(path, detail=True)
+            return [str(system.unstrip_protocol(entry["name"])) for entry in entries if entry["type"] == "file"]
+        if not system.exists(path):
+            raise DataError(f"{source} does not exist.")
     except OSError as error:
         raise DataError(f"{source} cannot be listed: {error}.") from error
-    return [str(system.unstrip_protocol(name)) for name in sorted(inside) if not Path(name).name.startswith(".")]
+    return None
 
 
 def open_file(source: str | Path) -> IO[bytes]:
@@ -99,47 +102,36 @@ def _system(source: str) -> tuple[Any, str]:
 
 
 def row_files(source: str | Path, format: str | None = None) -> list[tuple[str, str]]:
-    """The file at `source`, or the row files of the directory there sorted by name, each with its format."""
+    """The file at `source`, or the row files of the directory there sorted by name, each with its format.
+
+    Hidden files of a directory are left out.
+    """
     if format is not None:
         check_choice("format", format, FORMATS)
-    files = _remote_files(str(source)) if is_remote(source) else _local_files(Path(source))
-    if files == [str(source) if is_remote(source) else str(Path(source))]:
-        name = format or format_of(files[0])
+    inside = _files_in(str(source))
+    if inside is None:
+        name = format or format_of(source)
         if name is None:
-            file = Path(files[0]).name
+            file = Path(source).name
             raise DataError(f"{file}: unknown kind of file; {_expected()}. Or give the format: --format csv")
-        return [(files[0], name)]
-    of_rows = [(file, name) for file in files if (name := format_of(file))]
+        return [(str(source), name)]
+    of_rows = [(file, name) for file in sorted(inside) if Path(file).name[0] != "." and (name := format_of(file))]
     if not of_rows:
         raise DataError(f"{source} has no file to read: {_expected()}.")
     return of_rows
 
 
-def _local_files(path: Path) -> list[str]:
-    """The file at a path, or all files in the directory there, by name; hidden ones left out."""
-    if path.is_dir():
-        return sorted(str(entry) for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
-    if not path.exists():
-        raise DataError(f"{path} does not exist.{_neighbours(path)}")
-    return [str(path)]
-
-
 @contextmanager
 def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, of an address or of standard input ('-'); gzip is recognised by its first bytes."""
-    if str(source) == STDIN:
-        yield _unpacked(sys.stdin.buffer, "standard input")
-        return
-    with open_file(source) as file:
-        yield _unpacked(file, str(source))
-
-
-def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
-    buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
-    start = buffered.peek(2)[:2]
-    if start in _UTF16:
-        raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
-    return cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == _GZIP else buffered)
+    given = str(source) == STDIN
+    with nullcontext(sys.stdin.buffer) if given else open_file(source) as file:  # standard input stays open
+        buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
+        start = buffered.peek(2)[:2]
+        if start in (b"\xff\xfe", b"\xfe\xff"):
+            name = "standard input" if given else source
+            raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == b"\x1f\x8b" else buffered)
 
 
 def _expected() -> str:

@@ -9,6 +9,7 @@ CSV and TSV write a list as JSON. A fault is an InputError with the reason alone
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -75,15 +76,11 @@ def _label_names(value: object, layout: Layout) -> list[str]:
     where = f"column {layout.label!r}"
     if value is None:
         raise InputError(f"no list of labels in {where}; an empty list means that no label applies")
-    names = as_list(value, where, cut=_at_commas, of=" of labels")
+    names = as_list(value, where, cut=lambda cell: list(filter(str.strip, re.split("[,;]", cell))), of=" of labels")
     for name in names:
         if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
             raise InputError(f"{where} holds a list with {name!r:.40} in it, which is not the name of a label")
     return [str(name).strip() for name in names]
-
-
-def _at_commas(value: str) -> list[str]:
-    return [name for name in value.replace(";", ",").split(",") if name.strip()]
 
 
 def _parse_entities(value: object, text: Text, layout: Layout, index: LabelIndex) -> tuple[Span, ...]:
@@ -130,7 +127,7 @@ def _span(entity: object, text: str, where: str) -> Span:
 
 def _entity_types(value: object, layout: Layout) -> list[str]:
     if layout.gold == "tags":
-        return list(types_of(list_of_strings(value, f"column {layout.label!r}")))
+        return [tag[2:] for tag in list_of_strings(value, f"column {layout.label!r}") if tag[:2] in ("B-", "I-")]
     entities = json_list(value) or []
     return [str(entity["label"]).strip() for entity in entities if isinstance(entity, Mapping) and "label" in entity]
 
@@ -203,11 +200,6 @@ def _type_of(value: object) -> str:
 def tags_for(types: Iterable[str]) -> tuple[str, ...]:
     """The IOB2 tags of entity types, in the order of a model's columns: O, B-a, I-a, B-b, I-b, …"""
     return (_OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
-
-
-def types_of(tags: Iterable[str]) -> tuple[str, ...]:
-    """The entity types of tags, in the order in which they come; both B- and I- name a type."""
-    return tuple(dict.fromkeys(tag[2:] for tag in tags if tag[:2] in ("B-", "I-")))
 
 
 def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -> tuple[Span, ...]:

@@ -7,7 +7,7 @@ anything else is an error that shows both lists.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_uppercase
 from typing import Any
@@ -140,17 +140,12 @@ def listing(names: Sequence[str], most: int = 8) -> str:
 
 @dataclass(frozen=True)
 class LabelIndex:
-    """Which class a label means, by its name or its number in `codes`."""
+    """Which class a label means, by its name or its number in `codes`; see `label_index`."""
 
     labels: tuple[str, ...]
     codes: tuple[str, ...]
-    classes: Mapping[str, int] = field(compare=False)
+    classes: Mapping[str, int]
     """folded name -> class"""
-
-    @classmethod
-    def of(cls, labels: Sequence[str], codes: Sequence[str] = ()) -> "LabelIndex":
-        """The index of these labels; two of them that count as the same name are an error."""
-        return _label_index(tuple(labels), tuple(codes))
 
     def find(self, name: str, column: str | None) -> int:
         """The class of a label in a file; a whole number that is no name is looked up in `codes`."""
@@ -175,7 +170,8 @@ class LabelIndex:
 
 
 @lru_cache(maxsize=64)  # called for every row
-def _label_index(labels: tuple[str, ...], codes: tuple[str, ...]) -> LabelIndex:
+def label_index(labels: tuple[str, ...], codes: tuple[str, ...] = ()) -> LabelIndex:
+    """The index of these labels; two of them that count as the same name are an error."""
     classes = {fold(label): i for i, label in enumerate(labels)}
     if len(classes) != len(labels):
         raise DataError(f"Two labels count as the same name: {', '.join(labels)}.")
@@ -202,7 +198,7 @@ def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> Integers:
                 f"label {outside[0]} is not a column of the model, 0 to {len(classes) - 1} ({listing(classes)})."
             )
         return indices
-    index = LabelIndex.of(classes)
+    index = label_index(tuple(classes))
     return np.array([index.column(label, i) for i, label in enumerate(given.tolist())], dtype=np.int64)
 
 
@@ -224,7 +220,7 @@ def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
     if rows and all(len(row) == len(classes) for row in rows) and all(flags):
         return np.array(rows, dtype=np.float64) > 0
     matrix = np.zeros((len(rows), len(classes)), dtype=np.bool_)
-    index = LabelIndex.of(classes)
+    index = label_index(tuple(classes))
     for i, row in enumerate(rows):
         matrix[i, [index.column(label, i) for label in row]] = True
     return matrix

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -34,9 +35,12 @@ LONGEST_TEXT = 100_000  # words of a CoNLL text; nor must one without blank line
 EXCERPT = 200  # characters of a rejected row that are kept
 _PARQUET_BATCH = 1024
 _TAG = re.compile(r"O|[A-Z]-\S+")
+_NOT_UTF8 = re.compile(r"[\udc80-\udcff]")  # what the error handler 'surrogateescape' puts for such bytes
 
 _Line = tuple[int, bytes]
 """A line of a file and its number, from 1."""
+_Parsed = tuple[int, Mapping[str, object] | str, object]
+"""The first line of a row, its values or the reason why it has none, and what a Reject keeps of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,22 @@ def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row 
         check_choice("format", format, FORMATS)
         if format == "parquet":  # it needs a file that can seek
             raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
-        return READERS[format](STDIN, "standard input")
+        return _rows(STDIN, "standard input", format)
     files = row_files(source, format)
-    return (row for path, name in files for row in READERS[name](path, Path(path).name))
+    return (row for path, name in files for row in _rows(path, Path(path).name, name))
+
+
+def _rows(source: str, name: str, format: str) -> Iterator[Row | Reject]:
+    line = 0
+    try:
+        for line, values, raw in READERS[format](source):
+            yield Reject(name, line, values, _excerpt(raw)) if isinstance(values, str) else Row(name, line, values)
+    except InputError as error:
+        raise DataError(f"{name}: {error}.") from error
+    except UNPACK_ERRORS as error:
+        raise DataError(
+            f"{name} breaks off after line {line} ({error}); the file is incomplete: copy or create it again."
+        ) from error
 
 
 def _excerpt(raw: object) -> str:
@@ -91,59 +108,69 @@ def _excerpt(raw: object) -> str:
     return str(raw)[:EXCERPT].encode("utf-8", "backslashreplace").decode()
 
 
-def _read_jsonl(source: str, name: str) -> Iterator[Row | Reject]:
+def _read_lines(
+    source: str,
+    *,
+    cut: Callable[[Iterable[_Line]], Iterable[list[_Line]]],
+    parse: Callable[[list[_Line]], Mapping[str, object] | None],
+) -> Iterator[_Parsed]:
+    """JSONL and CoNLL: `cut` gives the lines of each row, and `parse` its values, None where there are none."""
     with open_bytes(source) as file:
-        for line, raw in _lines(file, name):
-            if len(raw) > LONGEST_LINE:
-                yield Reject(name, line, f"the line is longer than {LONGEST_LINE:,} bytes", _excerpt(raw))
-                continue
+        for lines in cut(_lines(file)):
+            line, raw = lines[0]
             try:
-                text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-                values = json.loads(text) if text.strip() else None
-            except (ValueError, RecursionError) as error:
-                yield Reject(name, line, _json_reason(error), _excerpt(raw))
-                continue
-            if isinstance(values, dict):
-                yield Row(name, line, values)
-            elif text.strip():
-                yield Reject(name, line, f"a JSON {type(values).__name__}, not an object", _excerpt(text))
+                values: Mapping[str, object] | str | None = parse(lines)
+            except InputError as error:
+                values = str(error)
+            if values is not None:
+                yield line, values, raw
 
 
-def _lines(file: IO[bytes], name: str) -> Iterator[_Line]:
+def _lines(file: IO[bytes]) -> Iterator[_Line]:
     """Numbered lines without their line ends; a line that is too long is cut one byte over the limit."""
     line = 0
+    while raw := file.readline(LONGEST_LINE + 1):
+        line += 1
+        rest = raw
+        while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(LONGEST_LINE + 1)
+        yield line, raw.rstrip(b"\r\n") if len(raw) <= LONGEST_LINE else raw
+
+
+def _decoded(line: int, raw: bytes) -> str:
     try:
-        while raw := file.readline(LONGEST_LINE + 1):
-            line += 1
-            rest = raw
-            while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
-                rest = file.readline(LONGEST_LINE + 1)
-            yield line, raw.rstrip(b"\r\n") if len(raw) <= LONGEST_LINE else raw
-    except UNPACK_ERRORS as error:
-        raise _broken_off(name, line, error) from error
+        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start + 1}") from error
 
 
-def _json_reason(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return _not_utf8(error)
-    if isinstance(error, json.JSONDecodeError):
-        return f"broken JSON: {error.msg} at column {error.colno}"
-    return f"broken JSON: {error}"
+def _json_values(lines: list[_Line]) -> dict[str, object] | None:
+    """The object of a line; None if it is blank."""
+    [(line, raw)] = lines
+    if len(raw) > LONGEST_LINE:
+        raise InputError(f"the line is longer than {LONGEST_LINE:,} bytes")
+    text = _decoded(line, raw)
+    if not text.strip():
+        return None
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"broken JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"broken JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"a JSON {type(values).__name__}, not an object")
+    return values
 
 
-def _not_utf8(error: UnicodeDecodeError) -> str:
-    """Which byte of a line is not UTF-8."""
-    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start + 1}"
-
-
-def _read_delimited(source: str, name: str, *, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row | Reject]:
+def _read_delimited(source: str, *, delimiter: str, quoting: Literal[0, 3]) -> Iterator[_Parsed]:
     """CSV and TSV. Bytes that are not UTF-8 pass the parser as surrogates, so that only their own row is rejected."""
     with open_bytes(source) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         begins: list[str] = []  # the start of the row that is being parsed, for its Reject
         reader = csv.reader(_noting_start(text, begins), delimiter=delimiter, quoting=quoting, strict=True)
         try:
-            header = _header(reader, name)
+            header = _header(reader)
             while True:
                 line = reader.line_num + 1
                 begins.clear()
@@ -151,14 +178,12 @@ def _read_delimited(source: str, name: str, *, delimiter: str, quoting: Literal[
                     fields = next(reader)
                 except csv.Error as error:
                     reason = f"{error} (lines {line} to {reader.line_num}): is a quote left open?"
-                    yield Reject(name, line, reason, _excerpt("".join(begins)))
+                    yield line, reason, "".join(begins)
                     continue
                 if fields:
-                    yield _delimited_row(name, line, header, fields)
+                    yield line, _delimited_values(header, fields), ",".join(fields)
         except StopIteration:
             return
-        except UNPACK_ERRORS as error:
-            raise _broken_off(name, reader.line_num, error) from error
         finally:
             text.detach()  # standard input stays open
 
@@ -171,37 +196,28 @@ def _noting_start(lines: Iterable[str], begins: list[str]) -> Iterator[str]:
         yield line
 
 
-def _header(reader: Iterator[list[str]], name: str) -> list[str]:
+def _header(reader: Iterator[list[str]]) -> list[str]:
     try:
         header = next(reader)
     except csv.Error as error:
-        raise DataError(f"{name}: the header cannot be read: {error}.") from error
+        raise InputError(f"the header cannot be read: {error}") from error
     repeated = sorted({column for column in header if header.count(column) > 1})
     if repeated:
-        raise DataError(f"{name}: the header repeats the column {repeated[0]!r}; columns: {', '.join(header)}.")
-    if not _is_utf8(header):
-        raise DataError(f"{name}: the header is not UTF-8; convert the file first: iconv -t UTF-8")
+        raise InputError(f"the header repeats the column {repeated[0]!r}; columns: {', '.join(header)}")
+    if _NOT_UTF8.search("".join(header)):
+        raise InputError("the header is not UTF-8; convert the file first: iconv -t UTF-8")
     return header
 
 
-def _delimited_row(name: str, line: int, header: list[str], fields: list[str]) -> Row | Reject:
-    if not _is_utf8(fields):
-        return Reject(name, line, "not UTF-8", _excerpt(",".join(fields)))
+def _delimited_values(header: list[str], fields: list[str]) -> dict[str, object] | str:
+    if _NOT_UTF8.search("".join(fields)):
+        return "not UTF-8"
     if len(fields) != len(header):
-        reason = f"{len(fields)} fields where the header has {len(header)}"
-        return Reject(name, line, reason, _excerpt(",".join(fields)))
-    return Row(name, line, dict(zip(header, fields, strict=True)))
+        return f"{len(fields)} fields where the header has {len(header)}"
+    return dict(zip(header, fields, strict=True))
 
 
-def _is_utf8(fields: list[str]) -> bool:
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
+def _read_parquet(source: str) -> Iterator[_Parsed]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -213,56 +229,32 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
             open_file(source) if is_remote(source) else nullcontext(source) as seekable,
             pq.ParquetFile(seekable) as file,
         ):
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH):
-                for values in _parquet_values(batch):
-                    line += 1
-                    if isinstance(values, UnicodeDecodeError):
-                        yield Reject(name, line, "not UTF-8", _excerpt(values.object))
-                    else:
-                        yield Row(name, line, values)
+            rows = chain.from_iterable(map(_parquet_values, file.iter_batches(batch_size=_PARQUET_BATCH)))
+            for line, (values, raw) in enumerate(rows, start=1):
+                yield line, values, raw
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name} cannot be read as Parquet after row {line}: {error}") from error
+        raise InputError(f"it cannot be read as Parquet after row {line}: {error}") from error
 
 
-def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeError]:
-    """The rows of a batch; a row with text that is not UTF-8 is the error instead."""
+def _parquet_values(batch: Any) -> Iterator[tuple[dict[str, object] | str, object]]:
+    """The rows of a batch, and the bytes of one that are not UTF-8."""
     try:
-        yield from batch.to_pylist()
+        yield from ((values, None) for values in batch.to_pylist())
         return
     except UnicodeDecodeError:
         pass
     for index in range(batch.num_rows):
         try:
-            yield batch.slice(index, 1).to_pylist()[0]
+            yield batch.slice(index, 1).to_pylist()[0], None
         except UnicodeDecodeError as error:
-            yield error
-
-
-def _read_conll(source: str, name: str) -> Iterator[Row | Reject]:
-    with open_bytes(source) as file:
-        for lines in _conll_texts(_lines(file, name)):
-            line, raw = lines[0]
-            try:
-                values = _conll_values(lines)
-            except InputError as error:
-                yield Reject(name, line, str(error), _excerpt(raw))
-                continue
-            if values is not None:
-                yield Row(name, line, values)
+            yield "not UTF-8", error.object
 
 
 def _conll_texts(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
     """The lines of each text. Of a text that is too long there is one line more than is allowed."""
-    text: list[_Line] = []
-    for line, raw in lines:
-        if not raw.strip():
-            if text:
-                yield text
-            text = []
-        elif len(text) <= LONGEST_TEXT:
-            text.append((line, raw))
-    if text:
-        yield text
+    for holds_words, text in groupby(lines, key=lambda line: bool(line[1].strip())):
+        if holds_words:
+            yield list(islice(text, LONGEST_TEXT + 1))
 
 
 def _conll_values(lines: Sequence[_Line]) -> dict[str, object] | None:
@@ -290,22 +282,18 @@ def _conll_values(lines: Sequence[_Line]) -> dict[str, object] | None:
 def _conll_columns(line: int, raw: bytes, *, first: bool) -> list[str]:
     """The columns of a line; none of a comment, which stands before the first word."""
     try:
-        text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"line {line} is {_not_utf8(error)}") from error
+        text = _decoded(line, raw)
+    except InputError as error:
+        raise InputError(f"line {line} is {error}") from error
     columns = [column.strip() for column in text.split("\t")] if "\t" in text else text.split()
     comment = first and text.startswith("#") and not _TAG.fullmatch(columns[-1])
     return [] if comment or columns[0] == "-DOCSTART-" else columns
 
 
-def _broken_off(name: str, line: int, error: Exception) -> DataError:
-    return DataError(f"{name} breaks off after line {line} ({error}); the file is incomplete: copy or create it again.")
-
-
-READERS: dict[str, Callable[[str, str], Iterator[Row | Reject]]] = {
-    "jsonl": _read_jsonl,
+READERS: dict[str, Callable[[str], Iterator[_Parsed]]] = {
+    "jsonl": partial(_read_lines, cut=lambda lines: ([line] for line in lines), parse=_json_values),
     "csv": partial(_read_delimited, delimiter=",", quoting=csv.QUOTE_MINIMAL),
     "tsv": partial(_read_delimited, delimiter="\t", quoting=csv.QUOTE_NONE),
     "parquet": _read_parquet,
-    "conll": _read_conll,
+    "conll": partial(_read_lines, cut=_conll_texts, parse=_conll_values),
 }

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from uatlite import codec
 from uatlite.errors import ConfigurationError, check_choice
@@ -22,6 +22,8 @@ _Form = Literal["text", "pair", "choice", "entities", "labels"]
 """What a row is: one text, a pair or a question with one answer; a text with entities; a text with several labels."""
 GoldForm = Literal["class", "tags", "entities", "labels"]
 """What the label column holds: a class; an IOB2 tag for each word; entities with their characters; a list of labels."""
+_SEVERAL: Mapping[GoldForm, Kind] = {"tags": "entities", "entities": "entities", "labels": "labels"}
+"""Gold that is not one class -> what a model of such rows says."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,13 @@ class Layout:
     @property
     def kind(self) -> Kind:
         """What a model of such rows says about a text."""
-        if self.gold != "class":
-            return "labels" if self.gold == "labels" else "entities"
-        return "one" if self.options is None else "choice"
+        one: Kind = "one" if self.options is None else "choice"
+        return _SEVERAL.get(self.gold, one)
 
     @property
     def form(self) -> _Form:
-        kind = self.kind
-        return kind if kind != "one" else "text" if self.pair is None else "pair"
+        of_one: dict[Kind, _Form] = {"one": "text" if self.pair is None else "pair"}
+        return of_one.get(self.kind) or cast(_Form, self.kind)
 
 
 TAGS = Layout(text="tokens", label="tags", gold="tags")

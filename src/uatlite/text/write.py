@@ -249,12 +249,12 @@ class Pieces:
     @property
     def begun(self) -> bool:
         """Whether the record is there."""
-        return self.has(self.record)
+        return self.path(self.record).is_file()
 
     @property
     def finished(self) -> bool:
         """Whether `finish` was called."""
-        return self.has(self.complete)
+        return self.path(self.complete).is_file()
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Create the directory and write its record; an existing record is replaced."""
@@ -274,10 +274,6 @@ class Pieces:
     def names(self, pattern: str) -> list[str]:
         """The names of the pieces that match a glob pattern, sorted."""
         return sorted(path.name for path in self.directory.glob(pattern))
-
-    def has(self, name: str) -> bool:
-        """Whether a piece is there; `read` also finds out whether it is intact."""
-        return self.path(name).is_file()
 
     def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
         """A binary file that becomes the piece when the block ends without an error."""
