@@ -170,11 +170,8 @@ def test_the_table_of_each_room_has_every_kind(table: dict[str, object]) -> None
     assert set(table) == set(get_args(Kind))
 
 
-ASKING = {"model/plain.py": 1, "methods/sampling.py": 1, "text/schema.py": 3}
-"""Where a name or a call that ends in 'kind' is still compared with one of the kinds; it may only become less."""
-
-
 def test_nobody_else_asks_for_the_kind() -> None:
+    """No name or call that ends in 'kind' is compared with one of the kinds."""
     asking: Counter[str] = Counter()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -183,7 +180,7 @@ def test_nobody_else_asks_for_the_kind() -> None:
                 names = [ast.unparse(side).rpartition(".")[2] for side in (node.left, *node.comparators)]
                 kinds = any(name in ("kind", "name", "gold") or "answering" in name for name in names)
                 asking[str(path.relative_to(SOURCE))] += bool(kinds and words & set(get_args(Kind)))
-    assert {path: count for path, count in asking.items() if count > ASKING.get(path, 0)} == {}
+    assert not +asking
 
 
 def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.model.intervention import current, intervene
+from uatlite.model.intervention import Intervention, current, intervene
 from uatlite.model.view import ATTENTION_KEY, view_of
 
 OWN = UATConfig(samples=3, gate="none", rates=DropoutRates.own())
@@ -35,9 +35,9 @@ def test_a_view_shares_parameters_and_buffers(architecture, model):
     assert len({id(module) for module in ours.values()}) == len({id(module) for module in theirs.values()})
 
 
-def test_without_an_intervention_a_view_is_the_plain_model(architecture, model, encoded):
+def test_under_an_intervention_that_changes_nothing_a_view_is_the_plain_model(architecture, model, encoded):
     assert current() is None
-    with torch.no_grad():
+    with torch.no_grad(), intervene(Intervention()):
         torch.testing.assert_close(view_of(model).model(**encoded).logits, model(**encoded).logits, rtol=0, atol=1e-5)
 
 

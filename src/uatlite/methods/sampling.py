@@ -156,12 +156,12 @@ class Analytic(Configured):
         """
         from uatlite.attribution.first_order import Case, every_logit, first_orders, token_margins
         from uatlite.attribution.layers import propagate
-        from uatlite.model.architectures import answering
+        from uatlite.model.architectures import MULTI_LABEL, head_of
 
         if tokens is not None:
             margins, variances = token_margins(model, encoded, self.config, tokens)
             return Passes(margins.logits[None], variances[..., None], representation=margins.representation)
-        if answering(model) == "labels":
+        if head_of(model).problem == MULTI_LABEL:
             labels = first_orders(Case.of(model, encoded, self.config), every_logit)
             return Passes(labels.logits[None], labels.parts.sum(dim=-1).T, representation=labels.representation)
         margin = propagate(model, encoded, self.config)

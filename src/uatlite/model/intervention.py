@@ -1,7 +1,7 @@
 """Inside a forward pass of a view: its dropout sites, the intervention that acts there, and the hooks.
 
 The hooks look up the `Intervention` of the running call in a context variable, so calls from several threads over one
-view are independent. Without an intervention a view behaves as the plain model does.
+view are independent. A view runs under an intervention only; one that changes nothing makes it the plain model.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,18 +52,15 @@ class Sites(tuple[Site, ...]):
         return Sites(site for site in self if site.component == component)
 
     def __str__(self) -> str:
-        header = ("site", "component", "layer", "own rate", "calls", "kind")
-        rows = [header, *(_row(site) for site in self)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        rows = [("site", "component", "layer", "own rate", "calls", "kind")]
+        for site in self:
+            layer = {EMBEDDINGS: "embeddings", HEAD: "head"}.get(site.layer, str(site.layer))
+            kind = "added" if site.added else "functional" if site.functional else "module"
+            rows.append((site.name, site.component, layer, f"{site.own_rate:g}", str(site.calls), kind))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
     __repr__ = __str__
-
-
-def _row(site: Site) -> tuple[str, ...]:
-    layer = {EMBEDDINGS: "embeddings", HEAD: "head"}.get(site.layer, str(site.layer))
-    kind = "added" if site.added else "functional" if site.functional else "module"
-    return site.name, site.component, layer, f"{site.own_rate:g}", str(site.calls), kind
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class Intervention:
         return values
 
 
-_CURRENT: ContextVar[Intervention | None] = ContextVar("uatlite_intervention", default=None)
+_CURRENT: ContextVar[Intervention] = ContextVar("uatlite_intervention")
 
 
 @contextmanager
@@ -151,7 +148,7 @@ def intervene(intervention: Intervention) -> Iterator[None]:
 
 def current() -> Intervention | None:
     """The intervention of the running call; None without one."""
-    return _CURRENT.get()
+    return _CURRENT.get(None)
 
 
 def attention_function(
@@ -169,8 +166,7 @@ def attention_function(
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     inputs = AttentionInput(query, key, value, attention_mask, scaling)
-    running = current() or Intervention()
-    context, probabilities = running.attend(module._uatlite_site, inputs)  # type: ignore[arg-type]
+    context, probabilities = _CURRENT.get().attend(module._uatlite_site, inputs)  # type: ignore[arg-type]
     if attention_mask is not None and getattr(module, "sliding_window", None) is not None:
         # Padding outside every window attends to nothing. Its context is 0, as in SDPA; the softmax of equal logits
         # would make it the mean of all values, which a pooling model would see.
@@ -181,29 +177,19 @@ def attention_function(
 
 def enter_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A forward pre-hook of every layer."""
-    running = current()
-    if running is not None:
-        running.enter_layer(args[0] if args else kwargs["hidden_states"])
+    _CURRENT.get().enter_layer(args[0] if args else kwargs["hidden_states"])
 
 
 def narrow(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
     """A forward pre-hook that cuts inputs to the first token in the layer that narrows."""
-    running = current()
-    return tuple(x[:, :1] for x in args) if running is not None and running.narrows() else None
+    return tuple(x[:, :1] for x in args) if _CURRENT.get().narrows() else None
 
 
 def output_hook(change: Callable[[Intervention, Tensor], Tensor]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     """A forward hook through which the running intervention changes a module's output."""
-
-    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        running = current()
-        return output if running is None else change(running, output)
-
-    return hook
+    return lambda module, args, output: change(_CURRENT.get(), output)
 
 
 def see_states(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     """A forward hook of the encoder."""
-    running = current()
-    if running is not None:
-        running.states = getattr(output, "last_hidden_state", None)
+    _CURRENT.get().states = getattr(output, "last_hidden_state", None)

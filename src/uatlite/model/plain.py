@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError
-from uatlite.model.architectures import ARCHITECTURES, answering, architecture_of, head_of, unwrap
+from uatlite.model.architectures import ARCHITECTURES, architecture_of, head_of, unwrap
 from uatlite.model.intervention import Intervention, current, enter_layer, intervene, see_states
 from uatlite.model.view import WATCHED, View, is_known, layers_of, own_hooks, view_of
 
@@ -27,7 +27,7 @@ _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
 
 OPSET = 18
-QUANTISED = ("MatMul", "Gather")
+QUANTISED = ["MatMul", "Gather"]
 """Operators whose weights become int8: products and embeddings. Activations are quantised as they come."""
 
 LARGEST = 2 * 10**9
@@ -113,7 +113,7 @@ def representation(model: PreTrainedModel, seen: Intervention, inputs: Mapping[s
     """
     if seen.states is None:
         return None
-    if answering(model) == "entities":
+    if "tokens" in head_of(model).logits:
         return seen.states.float()
     row = ARCHITECTURES.get(model.config.model_type)
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
@@ -190,7 +190,12 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
         raise MissingDependency("onnx", "export") from error
     model = unwrap(model)
     architecture_of(model)  # an unknown one is an error that says so
-    _check_size(model)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    if size > LARGEST:
+        raise ModelError(
+            f"{type(model).__name__} has {size / 2**30:.1f} GB of weights; one ONNX file holds less than 2. Export a "
+            "smaller model."
+        )
     head = head_of(model)
     axes, answers = dict(enumerate(head.inputs)), {i: axis for i, axis in enumerate(head.logits) if axis != "classes"}
     rows = {i: axis for i, axis in answers.items() if axis != "choices"}
@@ -209,16 +214,6 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
         )
 
 
-def _check_size(model: PreTrainedModel) -> None:
-    """Raise where the weights do not fit in one file."""
-    size = sum(parameter.nbytes for parameter in model.parameters())
-    if size > LARGEST:
-        raise ModelError(
-            f"{type(model).__name__} has {size / 2**30:.1f} GB of weights; one ONNX file holds less than 2. Export a "
-            "smaller model."
-        )
-
-
 def quantise(path: Path) -> None:
     """Replace the weights of a graph by int8 ones, in place."""
     try:
@@ -229,5 +224,4 @@ def quantise(path: Path) -> None:
     model = onnx.load(path)
     # Without this mark it logs advice to run a shape inference first, which a traced graph does not need.
     onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
-    kinds = list(QUANTISED)
-    quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=kinds)
+    quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=QUANTISED)
