@@ -23,7 +23,6 @@ from transformers.masking_utils import eager_mask
 from uatlite import UATConfig
 from uatlite.passes import engine
 from uatlite.passes.dropout import DropoutNoise, SiteCall
-from uatlite.passes.engine import Chunk
 from uatlite.passes.masks import MASKS, Draw
 
 KEY = "plain_reference"
@@ -81,14 +80,9 @@ ROLES: dict[str, dict[str, str]] = {
     "qwen3": _LLAMA,
 }
 COMPONENT = {
-    "embedding": "embedding",
-    "position": "attention",
-    "probabilities": "attention",
-    "output": "attention",
-    "feed_forward": "feed_forward",
-    "convolution": "feed_forward",
-    "head": "classifier",
-}
+    "embedding": "embedding", "position": "attention", "probabilities": "attention", "output": "attention",
+    "feed_forward": "feed_forward", "convolution": "feed_forward", "head": "classifier",
+}  # fmt: skip
 LAYER = r"\w+\.(encoder\.layer|transformer\.layer|layers|h|encoder\.albert_layer_groups\.\d+\.albert_layers)\.\d+"
 
 SHRINK: dict[str, Callable[[Tensor], Tensor]] = {
@@ -260,9 +254,7 @@ class Algorithm1:
         return torch.softmax(gated, dim=dim)
 
 
-def _attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
-) -> tuple[Tensor, None]:
+def _attention(module, query, key, value, attention_mask, **kwargs):
     """Eager attention with gates and dropout, straight from the equations."""
     run: Algorithm1 = module.reference
     groups = query.shape[1] // key.shape[1]
@@ -308,10 +300,9 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
     chunk: dict[str, Any] = {}
     run_chunk = engine.run_chunk
 
-    def recorded_chunk(view: Any, inputs: Any, part: Chunk, *args: Any, **kwargs: Any) -> Any:
-        real = part.take(inputs["attention_mask"]).bool()
-        chunk.update(texts=part.rows.tolist(), real=real)
-        return run_chunk(view, inputs, part, *args, **kwargs)
+    def recorded_chunk(view, inputs, part, config):
+        chunk.update(texts=part.rows.tolist(), real=part.take(inputs["attention_mask"]).bool())
+        return run_chunk(view, inputs, part, config)
 
     class Recorded(DropoutNoise):
         def perturb(self, call: SiteCall, x: Tensor) -> Tensor:

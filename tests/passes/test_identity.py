@@ -74,15 +74,10 @@ def test_token_type_ids_and_position_ids_reach_the_model(shared, texts):
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"], indirect=True)
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_other_precisions(architecture, tiny, texts, dtype):
+    model, batch = tiny(architecture).to(dtype), texts((9, 5, 7))
     with torch.backends.mkldnn.flags(enabled=False):  # whose bfloat16 kernels some virtual machines cannot run
-        check_precision(architecture, tiny, texts, dtype)
-
-
-def check_precision(architecture, tiny, texts, dtype):
-    model = tiny(architecture).to(dtype)
-    batch = texts((9, 5, 7))
-    assert_plain(model, batch, 1e-5 if dtype is torch.float64 else 0.15)
-    stochastic = sample(model, batch, UATConfig(samples=3))
+        assert_plain(model, batch, 1e-5 if dtype is torch.float64 else 0.15)
+        stochastic = sample(model, batch, UATConfig(samples=3))
     assert stochastic.logits.dtype == torch.float32
     assert torch.isfinite(stochastic.logits).all()
     full = sample(tiny(architecture), batch, UATConfig(samples=3))
