@@ -242,8 +242,8 @@ def test_shares_and_their_intervals() -> None:
     shares = tally.shares()
     assert shares["answered"].value == 0.99
     assert [shares["answered"].low, shares["answered"].high] == pytest.approx([0.9455, 0.9997], abs=1e-4)
-    assert (shares["out of scope"].value, shares["confidence"].value) == (0.0, pytest.approx(0.8))
-    assert shares["confidence"].high == pytest.approx(0.8, abs=1e-6)
+    assert (shares["out of scope"].value, shares["mean confidence"].value) == (0.0, pytest.approx(0.8))
+    assert shares["mean confidence"].high == pytest.approx(0.8, abs=1e-6)
     assert tally.label_share("a").value == 1.0
     assert share(0, 0).high == 1.0
     assert HourTally().shares() == {}

@@ -180,10 +180,7 @@ def report(
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = shared.messages()
     with console.status("Drawing …"):
-        from uatlite.lab.report.evaluation import home_of
         from uatlite.lab.report.evaluation_page import build_report
 
-        page = build_report(
-            store, output or home_of(store), contender=method, target_risk=target_risk, data_dir=data_dir, model=model
-        )
+        page = build_report(store, output, contender=method, target_risk=target_risk, data_dir=data_dir, model=model)
     console.print(f"Wrote {page} and {page.parent / 'figures'}")

@@ -211,13 +211,12 @@ def explain(
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifiers import load
     from uatlite.errors import check_choice
-    from uatlite.lab.report import explanation_page as view
-    from uatlite.lab.report.explanation import SHADINGS, terminal_view
+    from uatlite.lab.report.explanation_page import SHADINGS, check_target, terminal_view, write_explanation
     from uatlite.text.examples import as_text
 
     check_choice("--shade", shade, SHADINGS)
     if output is not None:
-        view.check_target(output)
+        check_target(output)
     whole = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
@@ -228,11 +227,11 @@ def explain(
         hint = "".join(f"; use --{name}" for name in named)
         shared.refuse(which, f"a model of {classifier.kind.predictions.words.model}{hint}")
         if output is not None:
-            view.check_target(output, several=bool(named))
+            check_target(output, several=bool(named))
         options = named or {"estimator": estimator, "samples": samples, "attention": output is not None}
         explained = explain_it(whole, **options)
         if output is not None:
-            view.write_explanation(explained, output, shading=shade, layer=layer, head=head)
+            write_explanation(explained, output, shading=shade, layer=layer, head=head)
     Console().print(terminal_view(explained, shading=shade))
     if output is not None and not named:
         console.print(f"Wrote {output}")

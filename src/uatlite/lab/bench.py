@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from uatlite.attribution.first_order import Candidates
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.report.figures import SERIES, RenderedFigure, figure_of, render
+from uatlite.lab.report.figures import SERIES, RenderedFigure, render
 from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, table_markdown
 from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
@@ -35,9 +35,6 @@ from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import Chunk, run_chunk, sample
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _Runs = Mapping[str, Callable[[], None]]
 OnStep = Callable[[str], None]
@@ -273,11 +270,13 @@ class BenchResults:
             for size, value in zip(curve.sizes, values, strict=True)
         ]
         alt = "The seconds of each method at each number of passes, tokens and texts."
-        return render("bench", "How costs grow", alt, records, self.draw)
+        panels = len(self.curves)
+        return render(
+            "bench", "How costs grow", alt, records, self._draw, (3.4 * panels, 3.4), ncols=panels, squeeze=False
+        )
 
-    def draw(self) -> "Figure":
+    def _draw(self, axes: Any) -> None:
         """Seconds on logarithmic axes, a panel for each curve."""
-        figure, axes = figure_of(3.4 * len(self.curves), 3.4, ncols=len(self.curves), squeeze=False)
         for panel, curve in zip(axes[0], self.curves, strict=True):
             for name, values in curve.seconds.items():
                 colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
@@ -286,7 +285,6 @@ class BenchResults:
             panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
             panel.minorticks_off()
             panel.legend(fontsize=7.5, handlelength=1.6)
-        return figure
 
     def write(self, directory: Path) -> None:
         """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""

@@ -72,7 +72,7 @@ class Share:
     rows: int
 
 
-ANSWERED, OUTSIDE, SURE = "answered", "out of scope", "confidence"
+ANSWERED, OUTSIDE, SURE = SHARES = "answered", "out of scope", "mean confidence"
 _SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
 
 
@@ -116,7 +116,7 @@ class HourTally:
         return replace(other, **sums, labels=dict(Counter(self.labels) + Counter(other.labels)))
 
     def shares(self) -> dict[str, Share]:
-        """The shares that are known, by name: answered, out of scope, confidence."""
+        """The shares that are known, by their names in `SHARES`."""
         shares: dict[str, Share] = {}
         if self.decided:
             shares[ANSWERED] = share(self.answered, self.decided)

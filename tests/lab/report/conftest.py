@@ -18,6 +18,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from reference import made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
+from uatlite.codec import dump
 from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
@@ -27,7 +28,7 @@ from uatlite.lab.evaluate.store import Piece, Store
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.evaluation_page import EXPLANATIONS as EXPLAINED_FILE
-from uatlite.lab.report.evaluation_page import ExplainedText, write_explanations
+from uatlite.lab.report.evaluation_page import ExplainedText
 from uatlite.lab.report.results import write_results
 from uatlite.metrics.intervals import Interval, Resampling
 from uatlite.model.load import Checkpoint
@@ -75,7 +76,7 @@ def write_evaluation(directory: Path, checkpoint: Checkpoint) -> Path:
         patch.setattr(StoreJob, "compute", drawn)
         results = evaluate(checkpoint, plan, Store(directory / "store"))
     write_results(replace(results, texts=()), directory)
-    write_explanations(EXPLANATIONS, directory / EXPLAINED_FILE)
+    (directory / EXPLAINED_FILE).write_text(json.dumps(dump(EXPLANATIONS)))
     return directory
 
 

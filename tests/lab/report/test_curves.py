@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
@@ -77,7 +78,8 @@ def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
     lines = [line for line in menu.lines if line.rule is not None]
     assert dots == [(line.rule.coverage, line.target) for line in lines][: len(dots)]
     assert sum(coverage == 1 for coverage, _ in dots) <= 1
-    (axes,) = curves.draw_menu(menu, "#000000").axes
+    axes = Figure().subplots()
+    curves.draw_menu(menu, "#000000", axes)
     assert [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"] == dots
     records = numbers(curves.menu_figure(opened, abstention))
     assert all(float(record["low"]) <= float(record["risk"]) <= float(record["high"]) for record in records)
@@ -96,13 +98,13 @@ def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
     assert math.isnan(nothing["accuracy"][-1])
 
 
-def test_what_is_drawn_is_what_was_scored(opened: Evaluation) -> None:
+def test_what_is_drawn_is_what_was_scored(opened: Evaluation, drawn: Any) -> None:
     for scores in opened.results.sets:
         for name, said in opened.outcomes(scores.name).items():
             nll = METRICS["nll"](said.rows.probabilities, said.rows.labels)
             assert nll == pytest.approx(scores.scores[name]["nll"].mean)
     scores = opened.results.sets[0]
-    records = numbers(curves.scores_figure(scores, "nll", curves.strokes(opened.contenders)))
+    records = numbers(drawn["scores"][1])
     assert [record["method"] for record in records] == list(scores.scores)
     for record, of_contender in zip(records, scores.scores.values(), strict=True):
         score = of_contender["nll"]
@@ -129,9 +131,9 @@ def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_conten
 
 def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: Any, opened: Evaluation, tmp_path: Path) -> None:
     strokes = curves.strokes(opened.contenders)
-    assert curves.scores_figure(opened.results.sets[0], "ece", strokes) == drawn["scores"][0]
-    assert strokes["base"].colour == strokes["base+ts"].colour != strokes["uat"].colour
-    assert strokes["base"].dash == "solid" != strokes["base+ts"].dash
+    assert curves.set_figures(opened, opened.results.sets[0])["scores"][0] == drawn["scores"][0]
+    assert strokes["base"]["color"] == strokes["base+ts"]["color"] != strokes["uat"]["color"]
+    assert strokes["base"]["linestyle"] == "solid" != strokes["base+ts"]["linestyle"]
     figure = drawn["curves"][0]
     figure.write(tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png", ".csv"}

@@ -48,7 +48,7 @@ def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> 
     assert (first.answered, first.wrong, first.wrong_without, first.out_of_scope) == (
         answers.sum(), (answers & wrong).sum(), wrong.sum(), outside.sum()
     )  # fmt: skip
-    assert first.risk < first.risk_without
+    assert first.wrong / first.answered < first.wrong_without / first.rows
     assert shifted.name == "toy-shifted/test"
     least = [i for i in np.argsort(margins(rows), kind="stable") if not answers[i]]
     expected = [(rows.ids[i], ("negative", "positive")[rows.labels[i]], outside[i]) for i in least]
@@ -87,7 +87,7 @@ def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(ope
 def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:
     found = abstain(opened, "base", target=0.001)
     assert not found.rule.promised
-    assert (found.sets[0].answered, found.sets[0].risk, len(found.sets[0].abstained)) == (0, 0, 300)
+    assert (found.sets[0].answered, found.sets[0].wrong, len(found.sets[0].abstained)) == (0, 0, 300)
     sentence = findings(opened.results, found)[-1]
     assert sentence.startswith("With base no threshold can promise an error of 0%:")
 
@@ -116,4 +116,4 @@ def test_three_sentences_with_the_numbers_of_the_results(opened: Evaluation) -> 
     shifted = opened.results.sets[1].scores
     steady = min(shifted, key=lambda name: shifted[name]["ece"].mean)
     assert f"{steady} has the lowest ECE, {shifted[steady]['ece'].mean:.3f}" in shift
-    assert f"answers {abstention.sets[0].coverage:.0%} of toy/test" in answers
+    assert f"answers {abstention.sets[0].answered / 300:.0%} of toy/test" in answers

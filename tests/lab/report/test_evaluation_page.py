@@ -10,8 +10,8 @@ import pytest
 
 from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import evaluation_page as build
-from uatlite.lab.report.evaluation import Evaluation, abstain, as_line, examples_of, name_of_row, open_evaluation
-from uatlite.lab.report.results import verdict_in_words, write_results
+from uatlite.lab.report.evaluation import Evaluation, abstain, as_line, name_of_row, open_evaluation
+from uatlite.lab.report.results import verdict_sentences, verdict_tables, write_results
 from uatlite.model.load import Checkpoint
 from uatlite.text.examples import content_key
 from uatlite.values import Choices, Example, Word, WordAttribution
@@ -36,9 +36,8 @@ def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Eval
 
 
 def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation, rows_of: Any) -> None:
-    verdict = verdict_in_words(opened.results)
-    assert f"<p>{' '.join(verdict.sentences)}</p>" in page.read_text(encoding="utf-8")
-    assert rows_of(page, "What to use at each cost") == list(verdict.costs.lines())
+    assert f"<p>{' '.join(verdict_sentences(opened.results))}</p>" in page.read_text(encoding="utf-8")
+    assert rows_of(page, "What to use at each cost") == list(verdict_tables(opened.results)[0].lines())
 
 
 def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation, rows_of: Any) -> None:
@@ -64,10 +63,6 @@ def test_texts_are_shown_where_they_are_known_and_ids_elsewhere(page: Path) -> N
     assert ids > 0
     assert texts + ids == build.SHOWN
     assert as_line(Example("x", "two\n words")) == "two words"
-
-
-def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
-    assert examples_of(opened.predictions("base", "toy/test").provenance) == {}
 
 
 def test_texts_of_the_first_set_lie_beside_the_results(page: Path, opened: Evaluation, tmp_path: Path) -> None:
@@ -100,12 +95,12 @@ def test_explaining_takes_the_texts_and_the_very_model(
     opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abstention = abstain(opened, "base", target=0.15)
+    opened = replace(opened, home=tmp_path)
     with pytest.raises(DataError, match=r"texts of toy/test were not found.*--data-dir"):
-        build.explain_stored(opened, abstention, "model", tmp_path / "e.json")
-    monkeypatch.setattr(Evaluation, "examples", lambda *_: {"toy-test-1": Example("toy-test-1", "a")})
+        build.explained_texts(opened, abstention, {}, "model")
     monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
     with pytest.raises(ModelError, match="model is not the model that was evaluated"):
-        build.explain_stored(opened, abstention, "model", tmp_path / "e.json")
+        build.explained_texts(opened, abstention, {"toy-test-1": Example("toy-test-1", "a")}, "model")
 
 
 def test_words_of_a_text_are_explained_and_questions_are_left_out(explainer: Any) -> None:

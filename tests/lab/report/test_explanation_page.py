@@ -10,8 +10,14 @@ import pytest
 from rich.console import Console
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.report.explanation import BACKGROUNDS, COLD_BACKGROUNDS, Shading, shading_of, terminal_view
-from uatlite.lab.report.explanation_page import write_explanation
+from uatlite.lab.report.explanation_page import (
+    BACKGROUNDS,
+    COLD_BACKGROUNDS,
+    Shading,
+    shading_of,
+    terminal_view,
+    write_explanation,
+)
 from uatlite.lab.report.maps import AttentionMaps, LayerBars
 from uatlite.values import Word, WordAttribution
 

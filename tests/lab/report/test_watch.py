@@ -49,7 +49,7 @@ def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Pat
         write(scored, hour, 150)
     write(scored, 4, 120, moved=2.5, label="b")
     state = watch.look(str(scored))
-    lines = timeline_figure(watch, state).csv.splitlines()
+    lines = timeline_figure(watch, state, ()).csv.splitlines()
     assert lines[0].startswith("hour,rows,log10_evidence,answered,answered_low,answered_high,out_of_scope")
     assert len(lines) == 1 + 5
     assert abs(state.alarm.change - 600) < 60

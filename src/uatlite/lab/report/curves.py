@@ -6,7 +6,7 @@ beside the figure as CSV. Figures are matplotlib objects: no pyplot, no global s
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,19 +15,18 @@ from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.evaluation import Abstention, Evaluation
-from uatlite.lab.report.figures import MUTED, RIGHT, SERIES, WRONG, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.figures import MUTED, RIGHT, SERIES, WRONG, RenderedFigure, percent, render
 from uatlite.lab.report.results import heading
 from uatlite.lab.report.tables import Columns, Record, records_of
 from uatlite.metrics.calibration import BINS, by_confidence
 from uatlite.metrics.intervals import SCALES
+from uatlite.metrics.rows import ratio
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
-from uatlite.trust.binomial import risk_upper_bound
+from uatlite.trust.binomial import clopper_pearson
 from uatlite.trust.rule import Menu
-from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _CURVE_POINTS = 200
 """At most this many points of a curve: as many as a screen can show, and few enough for a small page."""
@@ -36,27 +35,20 @@ _UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 
 
-class Stroke(NamedTuple):
-    """How a contender is drawn."""
-
-    colour: str
-    dash: str | tuple[int, tuple[float, ...]]
-    marker: str
-
-
-_PLAIN, _CALIBRATED = ("solid", "o"), ((0, (4.0, 1.6)), "D")
-Strokes = Mapping[str, Stroke]
-"""contender -> how it is drawn"""
 _Curves = Mapping[str, Columns]
 """contender -> the points of its curve"""
+_Strokes = Mapping[str, Mapping[str, Any]]
+"""contender -> how matplotlib draws it"""
 
 
-def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
-    """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
+def strokes(contenders: Sequence[Contender]) -> _Strokes:
+    """The method of a contender gives its colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
-    colours = {name: SERIES[i % len(SERIES)] for i, name in enumerate(methods)}
     return {
-        contender.name: Stroke(colours[contender.method.name], *(_CALIBRATED if contender.calibrated else _PLAIN))
+        contender.name: {
+            "color": SERIES[methods.index(contender.method.name) % len(SERIES)],
+            "linestyle": (0, (4.0, 1.6)) if contender.calibrated else "solid",
+        }
         for contender in contenders
     }
 
@@ -72,27 +64,22 @@ def reliability(outcome: Outcome, level: float = 0.95) -> Columns:
     rows, edges = outcome.applies, np.arange(BINS + 1) / BINS
     member = by_confidence(rows, BINS).member
     count, correct = member.sum(axis=0), rows.correct @ member
-    empty, size = count == 0, np.where(count == 0, 1, count)
+    low, high = np.where(count > 0, clopper_pearson(correct, count, level), np.nan)
     return {
         "lower": edges[:-1],
         "upper": edges[1:],
         "correct": correct.astype(np.int64),
         "wrong": (count - correct).astype(np.int64),
-        "confidence": np.where(empty, np.nan, rows.confidence @ member / size),
-        "accuracy": np.where(empty, np.nan, correct / size),
-        "low": 1 - _upper(count - correct, count, level),
-        "high": _upper(correct, count, level),
+        "confidence": ratio(rows.confidence @ member, count),
+        "accuracy": ratio(correct, count),
+        "low": low,
+        "high": high,
     }
 
 
-def _upper(hits: Floats, counts: Floats, level: float) -> Floats:
-    """The upper end of the two-sided Clopper–Pearson interval of hits / counts, (bins,); NaN where a count is 0."""
-    return np.where(counts > 0, risk_upper_bound(hits, counts, (1 + level) / 2), np.nan)
-
-
-def draw_reliability(bins: Columns, colour: str) -> "Figure":
+def _draw_reliability(bins: Columns, colour: str, axes: "Sequence[Axes]") -> None:
     """Accuracy by confidence above, the number of rows below; the diagonal is perfect calibration."""
-    figure, (above, below) = figure_of(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
+    above, below = axes
     lower, upper, correct, wrong, confidence, accuracy, low, high = bins.values()
     above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     errors = np.array([accuracy - low, high - accuracy])
@@ -104,7 +91,6 @@ def draw_reliability(bins: Columns, colour: str) -> "Figure":
     first = lower[int(np.argmax(correct + wrong > 0))]
     below.set(xlim=(first - 0.02, 1.02), xlabel="Confidence", ylabel="Rows")
     below.legend(loc="upper left", fontsize=7.5, handlelength=0.9, handleheight=0.9, borderpad=0, labelspacing=0.25)
-    return figure
 
 
 # ── answering less ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,16 +103,14 @@ def risk_curve(outcome: Outcome) -> Columns:
     return {"coverage": (shown + 1) / len(risks), "risk": risks[shown]}
 
 
-def draw_risk_curves(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
+def _draw_risk_curves(curves: _Curves, strokes: _Strokes, unit: str, axes: "Axes") -> None:
     """One line for each contender; lower is better."""
-    figure, axes = figure_of(4.6, 4.3)
-    _draw_lines(figure, [axes], curves, strokes)
+    _draw_lines([axes], curves, strokes)
     # At low coverage a single error is a large share; the axis fits the rest of the curve.
     top = max(curve["risk"][curve["coverage"] >= 0.1].max() for curve in curves.values())
     axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
     axes.set(xlabel=f"Share of {unit} answered", ylabel="Share of answers wrong")
     percent(axes, "x", "y")
-    return figure
 
 
 def at_thresholds(outcome: Outcome) -> Columns:
@@ -142,26 +126,25 @@ def at_thresholds(outcome: Outcome) -> Columns:
     return {"tau": taus, "coverage": coverage, "accuracy": accuracy}
 
 
-def draw_thresholds(curves: _Curves, strokes: Strokes, unit: str) -> "Figure":
+def _draw_thresholds(curves: _Curves, strokes: _Strokes, unit: str, axes: "Sequence[Axes]") -> None:
     """Coverage above, accuracy of the answers below."""
-    figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
-    _draw_lines(figure, [above, below], curves, strokes)
+    above, below = axes
+    _draw_lines(axes, curves, strokes)
     taus = next(iter(curves.values()))["tau"]
     above.set(ylim=(0, 1.02), ylabel=f"{unit.capitalize()} answered")
     below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(taus[0], taus[-1]))
     percent(above, "y")
     percent(below, "y")
-    return figure
 
 
-def _draw_lines(figure: "Figure", panels: "Sequence[Axes]", curves: _Curves, strokes: Strokes) -> None:
+def _draw_lines(panels: "Sequence[Axes]", curves: _Curves, strokes: _Strokes) -> None:
     """The first column of each curve across, and each other one up in a panel; a legend below, where no line runs."""
     for name, curve in curves.items():
         across, *columns = curve.values()
         for panel, up in zip(panels, columns, strict=True):
-            panel.plot(across, up, color=strokes[name].colour, linestyle=strokes[name].dash, linewidth=1.6, label=name)
+            panel.plot(across, up, **strokes[name], linewidth=1.6, label=name)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
+    panels[0].figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
 
 
 def promised(menu: Menu) -> list[tuple[float, float]]:
@@ -171,9 +154,8 @@ def promised(menu: Menu) -> list[tuple[float, float]]:
     return lines[: len(lines) - max(answered_all - 1, 0)]
 
 
-def draw_menu(menu: Menu, colour: str) -> "Figure":
+def draw_menu(menu: Menu, colour: str, axes: "Axes") -> None:
     """The risk with its interval; a dot for each risk that can be promised, at its coverage."""
-    figure, axes = figure_of(4.6, 3.4)
     curve, dots = menu.curve, promised(menu)
     coverage, high = np.array(curve.coverages), np.array(curve.high)
     axes.fill_between(coverage, curve.low, curve.high, color=colour, alpha=0.14, linewidth=0)
@@ -186,47 +168,49 @@ def draw_menu(menu: Menu, colour: str) -> "Figure":
     axes.set(xlim=(0, 1.01), ylim=(0, top * 1.08))
     axes.set(xlabel="Share of calibration rows answered", ylabel="Share of answers wrong")
     percent(axes, "x", "y")
-    return figure
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def draw_scores(metric: str, scores: Mapping[str, Score], strokes: Strokes) -> "Figure":
+def _draw_scores(metric: str, scores: Mapping[str, Score], strokes: _Strokes, axes: "Axes") -> None:
     """A dot and an interval for each contender."""
-    figure, axes = figure_of(3.1, 0.6 + 0.25 * len(scores))
     heights = np.arange(len(scores))[::-1]
     for y, (name, score) in zip(heights, scores.items(), strict=True):
         stroke = strokes[name]
-        axes.plot([score.low, score.high], [y, y], color=stroke.colour, linewidth=1.6, linestyle=stroke.dash)
-        axes.plot([score.mean], [y], stroke.marker, color=stroke.colour, markersize=5)
+        axes.plot([score.low, score.high], [y, y], **stroke, linewidth=1.6)
+        axes.plot(
+            [score.mean], [y], "o" if stroke["linestyle"] == "solid" else "D", color=stroke["color"], markersize=5
+        )
     axes.set_title(heading(metric))
     axes.grid(axis="y", visible=False)
     axes.locator_params(axis="x", nbins=5)
     axes.set_yticks(heights, list(scores))
-    return figure
 
 
 # ── the figures of a page ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-_CURVES: dict[str, tuple[str, str, str, Callable[..., Columns], Callable[..., "Figure"]]] = {
+_CURVES: dict[str, tuple[str, str, str, Callable[..., Columns], Callable[..., None], int]] = {
     "risk-coverage": (
         "Risk and coverage",
         "Share of wrong answers against the share answered, most confident first.",
         "aurc",
         risk_curve,
-        draw_risk_curves,
+        _draw_risk_curves,
+        1,
     ),
     "thresholds": (
         "Coverage at thresholds",
         "Above, the share of {} whose confidence exceeds a threshold; below, the share of those that is right.",
         "coverage@0.9",
         at_thresholds,
-        draw_thresholds,
+        _draw_thresholds,
+        2,
     ),
 }
-"""file -> title, what it shows, the metric that says it in a number; the points of a contender, all of them drawn"""
+"""file -> title, what it shows, the metric that says it in a number; the points of a contender, all of them drawn, and
+on how many panels"""
 
 
 def set_figures(evaluation: Evaluation, scores: SetScores) -> dict[str, list[RenderedFigure]]:
@@ -236,20 +220,22 @@ def set_figures(evaluation: Evaluation, scores: SetScores) -> dict[str, list[Ren
     figures: dict[str, list[RenderedFigure]] = {"scores": [], "curves": [], "reliability": []}
     for metric, scale in SCALES.items():
         if scale.charted and metric in results.metrics:
-            figures["scores"].append(scores_figure(scores, metric, drawn))
-    for file, (title, alt, metric, points_of, draw) in _CURVES.items():
+            figures["scores"].append(_scores_figure(scores, metric, drawn))
+    for file, (title, alt, metric, points_of, draw, panels) in _CURVES.items():
         curves = {contender: points_of(outcome) for contender, outcome in outcomes.items()}
         records = [record for contender, curve in curves.items() for record in records_of(curve, method=contender)]
-        alt = f"{alt.format(unit)} {_listed(scores, metric)}"
-        drawing = partial(draw, curves, drawn, unit)
-        figures["curves"].append(render(f"{file}-{name}", f"{title} on {name}", alt, records, drawing))
+        alt, drawing = f"{alt.format(unit)} {_listed(scores, metric)}", partial(draw, curves, drawn, unit)
+        figure = render(
+            f"{file}-{name}", f"{title} on {name}", alt, records, drawing, (4.6, 4.3), nrows=panels, sharex=True
+        )
+        figures["curves"].append(figure)
     for contender, outcome in outcomes.items():
         bins = reliability(outcome, results.resampling.confidence)
-        figures["reliability"].append(_reliability_figure(scores, contender, bins, drawn[contender].colour))
+        figures["reliability"].append(_reliability_figure(scores, contender, bins, drawn[contender]["color"]))
     return figures
 
 
-def scores_figure(scores: SetScores, metric: str, drawn: Strokes) -> RenderedFigure:
+def _scores_figure(scores: SetScores, metric: str, drawn: _Strokes) -> RenderedFigure:
     """One metric of a set with its intervals."""
     chosen = {contender: of_contender[metric] for contender, of_contender in scores.scores.items()}
     records: list[Record] = [
@@ -257,8 +243,10 @@ def scores_figure(scores: SetScores, metric: str, drawn: Strokes) -> RenderedFig
         for contender, score in chosen.items()
     ]
     alt = f"A dot and an interval for each method. {_listed(scores, metric)}"
-    draw = partial(draw_scores, metric, chosen, drawn)
-    return render(f"{metric}-{scores.name}", f"{heading(metric)} on {scores.name}", alt, records, draw)
+    name, title = f"{metric}-{scores.name}", f"{heading(metric)} on {scores.name}"
+    return render(
+        name, title, alt, records, partial(_draw_scores, metric, chosen, drawn), (3.1, 0.6 + 0.25 * len(chosen))
+    )
 
 
 def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour: str) -> RenderedFigure:
@@ -267,7 +255,8 @@ def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour
     if (score := of_contender.get("ece", of_contender.get("answer_ece"))) is not None:
         alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
     name, title = f"reliability-{scores.name}-{contender}", f"Reliability of {contender} on {scores.name}"
-    return render(name, title, alt, records_of(bins), partial(draw_reliability, bins, colour))
+    layout: Any = {"nrows": 2, "sharex": True, "height_ratios": (3, 1)}
+    return render(name, title, alt, records_of(bins), partial(_draw_reliability, bins, colour), (3.1, 3.5), **layout)
 
 
 def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> RenderedFigure | None:
@@ -280,8 +269,8 @@ def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> Render
     curve = menu.curve
     columns = {"threshold": curve.thresholds, "coverage": curve.coverages, "risk": curve.risks}
     records = records_of(columns | {"low": curve.low, "high": curve.high})
-    draw = partial(draw_menu, menu, strokes(evaluation.contenders)[contender].colour)
-    return render("risk-menu", f"Risks that {contender} can promise", alt, records, draw)
+    draw = partial(draw_menu, menu, strokes(evaluation.contenders)[contender]["color"])
+    return render("risk-menu", f"Risks that {contender} can promise", alt, records, draw, (4.6, 3.4))
 
 
 def _listed(scores: SetScores, metric: str) -> str:

@@ -32,7 +32,7 @@ from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Answers, Results
-from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
+from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import margin
@@ -50,8 +50,6 @@ RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answer
 _BASE = "base"
 """The method that runs the plain pass."""
 TARGET_RISK = 0.1
-Outcomes = Mapping[str, Outcome]
-"""contender -> what it says about a set, beside the gold answers"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +77,8 @@ class Evaluation:
             for name, seeds in self.results.calibrators.items()
         }
 
-    def outcomes(self, set_name: str) -> Outcomes:
-        """What every contender says about a scored set."""
+    def outcomes(self, set_name: str) -> dict[str, Outcome]:
+        """What every contender says about a scored set, beside the gold answers."""
         if self.results.several:
             return {name: self.answers[set_name, name] for name in self.results.contenders}
         return {
@@ -115,7 +113,7 @@ class Evaluation:
         return rows.take(np.flatnonzero(class_indices(rows) >= 0))
 
     def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
-        """The examples of the first set by id, from the file beside the results or the task; empty without both."""
+        """The examples of the first set by id: from the file beside the results, or those of a task that is found."""
         if (self.home / TEXTS).is_file():
             with (self.home / TEXTS).open(encoding="utf-8") as file:
                 states = list(map(json.loads, file))
@@ -123,7 +121,13 @@ class Evaluation:
             read = zip(states, texts, strict=True)
             return {state["id"]: Example(state["id"], text, state["label"]) for state, text in read}
         first = self.results.sets[0]
-        return examples_of(self.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
+        recipe = self.predictions(next(iter(first.runs)), first.name).provenance.recipe
+        if recipe.task not in catalogue() or recipe.perturbation is not None:
+            return {}
+        try:
+            return {example.id: example for example in load(recipe.task, recipe.split, data_dir).examples}
+        except (DataError, MissingDependency):
+            return {}
 
     def _read(self, key: str) -> StoredPredictions:
         if key not in self.runs:
@@ -133,15 +137,11 @@ class Evaluation:
         return self._loaded[key]
 
 
-def home_of(path: str | Path) -> Path:
-    """The directory with results and store: `path`, or its parent where `path` is the store."""
-    path = Path(path)
-    return path.parent if path.name == STORE and (path.parent / RESULTS).is_file() else path
-
-
 def open_evaluation(path: str | Path) -> Evaluation:
     """The evaluation in a directory that `uatlite evaluate` wrote; the path of its store works too."""
-    home = home_of(path)
+    home = Path(path)
+    if home.name == STORE and (home.parent / RESULTS).is_file():
+        home = home.parent
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
     results = read_results(home / RESULTS)
@@ -153,12 +153,9 @@ def open_evaluation(path: str | Path) -> Evaluation:
 
 def read_results(path: str | Path) -> Results:
     """The results of a `results.json`."""
-    path = Path(path)
     try:
-        return Results.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read ({error.strerror}); `uatlite evaluate … -o DIR` writes it.") from error
-    except (StoreError, ValueError, AttributeError, TypeError) as error:
+        return Results.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, StoreError, ValueError, AttributeError, TypeError) as error:
         raise StoreError(f"{path} is not a results file ({error!r}); run `uatlite evaluate` again.") from error
 
 
@@ -166,17 +163,6 @@ def text_line(example: Example) -> str:
     """A text as a line of the file of texts."""
     state = {"id": example.id, "label": example.label, "text": dump(example.text, kind=Text)}
     return json.dumps(state, ensure_ascii=False) + "\n"
-
-
-def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
-    """The examples of a stored run of a task by id; empty where the data are not found."""
-    recipe = provenance.recipe
-    if recipe.task not in catalogue() or recipe.perturbation is not None:
-        return {}
-    try:
-        return {example.id: example for example in load(recipe.task, recipe.split, data_dir).examples}
-    except (DataError, MissingDependency):
-        return {}
 
 
 def as_line(example: Example) -> str:
@@ -230,10 +216,6 @@ class AbstainedRow:
     confidence: float
     out_of_scope: bool
 
-    @property
-    def right(self) -> bool:
-        return self.predicted == self.gold
-
 
 @dataclass(frozen=True, eq=False)
 class RuledSet:
@@ -250,19 +232,6 @@ class RuledSet:
     """rows that are not answered because they are out of scope"""
     abstained: tuple[AbstainedRow, ...]
     """the smallest margin first"""
-
-    @property
-    def coverage(self) -> float:
-        return self.answered / self.rows
-
-    @property
-    def risk(self) -> float:
-        """The share of answers that is wrong; 0 without answers."""
-        return self.wrong / self.answered if self.answered else 0.0
-
-    @property
-    def risk_without(self) -> float:
-        return self.wrong_without / self.rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ A few texts can be explained word by word; `explanations.json` beside the result
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from uatlite.lab.report.evaluation import (
     name_of_row,
     open_evaluation,
 )
-from uatlite.lab.report.explanation import Shading
+from uatlite.lab.report.explanation_page import Shading
 from uatlite.lab.report.page import filled
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.distribution import Band
@@ -51,7 +51,7 @@ LONGEST = 64
 
 def build_report(
     evaluation: str | Path,
-    directory: str | Path,
+    directory: str | Path | None = None,
     *,
     contender: str | None = None,
     target_risk: float = TARGET_RISK,
@@ -60,24 +60,22 @@ def build_report(
     scope: Scope | None = None,
     title: str = "When not to trust this classifier",
 ) -> Path:
-    """Write the report of an evaluation and return the path of its page.
+    """Write the report of an evaluation, by default into its own directory, and return the path of its page.
 
     With `model`, the evaluated one, a few texts are explained word by word and kept in `explanations.json` beside the
     results. Where that file exists they are shown without a model. The rest of the report never needs one. `scope` is
     that of a calibrated classifier; without it the calibration rows say what is in scope.
     """
-    directory, opened = Path(directory), open_evaluation(evaluation)
-    results, home, several = opened.results, opened.home, opened.results.several
+    opened = open_evaluation(evaluation)
+    results, directory = opened.results, opened.home if directory is None else Path(directory)
     for option, given in (("--method", contender), ("--model", model)):
-        if several and given is not None:
-            raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {home}.")
+        if results.several and given is not None:
+            raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {opened.home}.")
     abstention, examples, explained = None, dict[str, Example](), tuple[ExplainedText, ...]()
-    if not several:
+    if not results.several:
         abstention = abstain(opened, contender, target=target_risk, scope=scope)
-        if model is not None and abstention is not None:
-            explain_stored(opened, abstention, model, home / EXPLANATIONS, data_dir)
         examples = opened.examples(data_dir)
-        explained = read_explanations(home / EXPLANATIONS) if (home / EXPLANATIONS).is_file() else ()
+        explained = explained_texts(opened, abstention, examples, model)
     figures = [set_figures(opened, scores) for scores in results.sets]
     menu = menu_figure(opened, abstention)
     html = filled(
@@ -85,8 +83,7 @@ def build_report(
         title=title,
         results=results,
         view=view,
-        several=several,
-        noun=results.kind if several else "texts",
+        noun=results.kind if results.several else "texts",
         metrics=[metric for metric in results.metrics if metric not in _FILES_ONLY],
         figures=figures,
         abstention=abstention,
@@ -122,13 +119,8 @@ class ExplainedText:
     """how far that confidence reaches; None where it is not known"""
 
 
-def write_explanations(explanations: Sequence[ExplainedText], path: Path) -> None:
-    """Write explained texts as one JSON list."""
-    write_text(path, json.dumps(dump(explanations), ensure_ascii=False, indent=1))
-
-
 def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
-    """The inverse of `write_explanations`."""
+    """The explained texts of a file."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
         return load_value(tuple[ExplainedText, ...], state, advice="delete it and explain again.")
@@ -136,16 +128,19 @@ def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
         raise StoreError(f"{path} is not a file of explanations ({error}); delete it and explain again.") from error
 
 
-def explain_stored(
-    evaluation: Evaluation, abstention: Abstention, model: str | Path, file: Path, data_dir: str | Path | None = None
-) -> None:
-    """Explain the least confident texts that are not answered with the evaluated model, unless `file` has them."""
-    first, examples = evaluation.results.sets[0], evaluation.examples(data_dir)
+def explained_texts(
+    evaluation: Evaluation, abstention: Abstention | None, examples: Mapping[str, Example], model: str | Path | None
+) -> tuple[ExplainedText, ...]:
+    """The least confident texts that are not answered: of the file beside the results, written with `model`."""
+    file, first = evaluation.home / EXPLANATIONS, evaluation.results.sets[0]
+    kept = read_explanations(file) if file.is_file() else ()
+    if model is None or abstention is None:
+        return kept
     if not examples:
         raise DataError(f"the texts of {first.name} were not found, so none can be explained; give --data-dir DIR.")
     wanted = [row.id for row in abstention.sets[0].abstained if row.id in examples][:EXPLAINED]
-    if file.is_file() and [text.id for text in read_explanations(file)] == wanted:
-        return
+    if [text.id for text in kept] == wanted:
+        return kept
     from uatlite.model.load import load_checkpoint  # imports torch, which the rest of a report does not need
 
     checkpoint = load_checkpoint(model)
@@ -155,7 +150,9 @@ def explain_stored(
             f"{evaluation.results.model_hash[:12]}); give that one, or evaluate this one."
         )
     labels = evaluation.predictions(next(iter(first.runs)), first.name).provenance.labels
-    write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
+    explained = explain(checkpoint, [examples[name] for name in wanted], labels)
+    write_text(file, json.dumps(dump(explained), ensure_ascii=False, indent=1))
+    return explained
 
 
 def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Sequence[str]) -> tuple[ExplainedText, ...]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-DPI = 160
-METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 """Left out of saved figures, so that the same numbers give the same file."""
 
 # Colours on a light background. The series are Okabe and Ito's, which colour-blind readers can tell apart, darkened
@@ -57,18 +56,6 @@ def themed() -> Iterator[None]:
         raise MissingDependency("matplotlib", "report") from error
     with rc_context(fname=TEMPLATES / "figure.mplstyle"):
         yield
-
-
-def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
-    """A figure with a transparent background, and its axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0)
-    axes = figure.subplots(**layout)
-    for panel in np.atleast_1d(axes).flat:
-        panel.patch.set_alpha(0)
-    return figure, axes
 
 
 def percent(axes: "Axes", *names: str) -> None:
@@ -121,14 +108,33 @@ class RenderedFigure:
                 file.write(content)
 
 
-def render(name: str, title: str, alt: str, records: Iterable[Record], draw: Callable[[], "Figure"]) -> RenderedFigure:
-    """Draw a figure and keep it in all forms, with the numbers that are drawn."""
-    svg, png = io.StringIO(), io.BytesIO()
+def render(
+    name: str,
+    title: str,
+    alt: str,
+    records: Iterable[Record],
+    draw: Callable[[Any], None],
+    size: tuple[float, float],
+    **layout: Any,
+) -> RenderedFigure:
+    """A figure of this size in inches in all forms, with the numbers that `draw` draws on its axes."""
     with themed():
-        drawn = draw()
-        drawn.savefig(svg, format="svg", facecolor="white", metadata=METADATA["svg"])
-        drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata=METADATA["png"])
-    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(records))
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(**layout)
+        for drawn in (figure, *np.atleast_1d(axes).flat):
+            drawn.patch.set_alpha(0)
+        draw(axes)
+        svg, png = saved(figure, "svg").decode(), saved(figure, "png")
+    return RenderedFigure(file_name(name), title, alt, svg, png, records_csv(records))
+
+
+def saved(figure: "Figure", kind: Literal["svg", "png"]) -> bytes:
+    """The file of a figure."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, facecolor="white", metadata=_METADATA[kind])
+    return content.getvalue()
 
 
 def file_name(text: str) -> str:

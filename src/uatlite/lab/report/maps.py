@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uatlite.classifier.explanation import ExplainedLayer, Explanation
-from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, RenderedFigure, percent, render
 from uatlite.lab.report.tables import Record, number, records_of
 from uatlite.passes import config
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COMPONENTS = dict(zip(config.COMPONENTS, ("embedding", "attention", "feed-forward", "head"), strict=True))
 """component -> its name for a reader"""
@@ -63,15 +61,10 @@ class LayerBars:
     def figure(self) -> RenderedFigure:
         """A bar for each layer, the first on top."""
         alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in self.layers) + "."
-        return render("layers", "Variance by layer", alt, self.records(), self.draw)
+        size = 4.6, 0.9 + 0.26 * len(self.layers)
+        return render("layers", "Variance by layer", alt, self.records(), self.draw, size)
 
-    def draw(self) -> "Figure":
-        """The bars alone."""
-        figure, axes = figure_of(4.6, 0.9 + 0.26 * len(self.layers))
-        self.draw_on(axes)
-        return figure
-
-    def draw_on(self, axes: "Axes") -> None:
+    def draw(self, axes: "Axes") -> None:
         """A bar for each layer, split by component, with its standard error."""
         heights = np.arange(len(self.layers))[::-1]
         named: set[str] = set()
@@ -130,15 +123,9 @@ class AttentionMaps:
             f"Three maps of attention between {len(self.tokens)} tokens. The largest difference is "
             f"{self.difference[row, column]:+.4f}, from {self.tokens[row]} to {self.tokens[column]}."
         )
-        return render(name, title, alt, self.records(), self.draw)
+        return render(name, title, alt, self.records(), self.draw, (WIDTH, HEIGHT), ncols=3)
 
-    def draw(self) -> "Figure":
-        """The three maps alone."""
-        figure, axes = figure_of(WIDTH, HEIGHT, ncols=3)
-        self.draw_on(axes)
-        return figure
-
-    def draw_on(self, axes: Any) -> None:
+    def draw(self, axes: Any) -> None:
         """Three maps; the colours of the last are symmetric around 0."""
         ticks = np.arange(0, len(self.tokens), -(-len(self.tokens) // _LABELLED))
         names = [literal(self.tokens[tick]) for tick in ticks]
@@ -181,56 +168,52 @@ def bars_figure(name: str, title: str, rows: Sequence[str], columns: Sequence[st
 
     `values` are (columns, rows, 4): mean, low, high, paper; NaN where there is none.
     """
+    heights, colours = np.arange(len(rows))[::-1], [SERIES[i % len(SERIES)] for i in range(len(rows))]
+
+    def draw(axes: Any) -> None:
+        panels = list(np.atleast_1d(axes).flat)
+        for panel, heading, of_rows in zip(panels, columns, values, strict=False):
+            mean, low, high, paper = of_rows.T
+            panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
+            shown = np.isfinite(low)
+            panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
+            panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
+            panel.set_title(heading)
+            panel.grid(axis="y", visible=False)
+            panel.set_yticks(heights, rows)
+        for spare in panels[len(columns) :]:
+            spare.set_visible(False)
+
     records: list[Record] = []
     for column, of_rows in zip(columns, values, strict=True):
         numbers = dict(zip(("mean", "low", "high", "paper"), of_rows.T, strict=True))
         records += records_of({"row": rows} | numbers, column=column)
     alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
-    return render(name, title, alt, records, partial(_draw_bars, rows, columns, values))
-
-
-def _draw_bars(rows: Sequence[str], columns: Sequence[str], values: Floats) -> "Figure":
-    """Bars from 0 with intervals; a diamond where the paper has a number."""
     lines, across = -(-len(columns) // _PANELS), min(_PANELS, len(columns))
-    figure, axes = figure_of(3.2 * across, lines * (0.9 + 0.3 * len(rows)), nrows=lines, ncols=across, sharey=True)
-    heights = np.arange(len(rows))[::-1]
-    colours = [SERIES[i % len(SERIES)] for i in range(len(rows))]
-    panels = list(np.atleast_1d(axes).flat)
-    for panel, heading, of_rows in zip(panels, columns, values, strict=False):
-        mean, low, high, paper = of_rows.T
-        panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
-        shown = np.isfinite(low)
-        panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
-        panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
-        panel.set_title(heading)
-        panel.grid(axis="y", visible=False)
-        panel.set_yticks(heights, rows)
-    for spare in panels[len(columns) :]:
-        spare.set_visible(False)
-    return figure
+    size = 3.2 * across, lines * (0.9 + 0.3 * len(rows))
+    return render(name, title, alt, records, draw, size, nrows=lines, ncols=across, sharey=True)
 
 
 def cells_figure(name: str, title: str, rows: Sequence[str], columns: Sequence[str], values: Floats) -> RenderedFigure:
     """A grid of numbers (rows, columns), shaded within each row from its smallest to its largest."""
+
+    def draw(axes: "Axes") -> None:
+        low, high = (end.reduce(values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
+        shades = (values - low) / np.where(
+            high > low, high - low, 1.0
+        )  # 0 for the smallest of a row, 1 for the largest
+        # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
+        axes.pcolormesh(shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
+        for (i, j), value in np.ndenumerate(values):
+            axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
+        axes.set_xticks(np.arange(len(columns)) + 0.5, columns)
+        axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+        axes.invert_yaxis()
+        axes.grid(visible=False)
+
     of_rows = zip(rows, values, strict=True)
     records = [
         record for row, of_row in of_rows for record in records_of({"column": columns, "value": of_row}, row=row)
     ]
-    alt = "Numbers shaded within each row."
-    return render(name, title, alt, records, partial(_draw_cells, rows, columns, values))
-
-
-def _draw_cells(rows: Sequence[str], columns: Sequence[str], values: Floats) -> "Figure":
-    """Each number in its cell, darker the higher it is within its row."""
-    figure, axes = figure_of(1.6 + 1.2 * len(columns), 0.7 + 0.34 * len(rows))
-    low, high = (end.reduce(values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
-    shades = (values - low) / np.where(high > low, high - low, 1.0)  # 0 for the smallest of a row, 1 for the largest
-    # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
-    axes.pcolormesh(shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
-    for (i, j), value in np.ndenumerate(values):
-        axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
-    axes.set_xticks(np.arange(len(columns)) + 0.5, columns)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
-    axes.invert_yaxis()
-    axes.grid(visible=False)
-    return figure
+    size = 1.6 + 1.2 * len(columns), 0.7 + 0.34 * len(rows)
+    return render(name, title, "Numbers shaded within each row.", records, draw, size)

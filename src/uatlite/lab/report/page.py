@@ -5,14 +5,13 @@ Whatever a template is filled with is text and nothing more; of what is said of 
 headings, lists, bold print and code are shown.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from uatlite import __version__
 from uatlite.errors import MissingDependency
 from uatlite.lab.report.figures import TEMPLATES, file_name
-from uatlite.lab.report.tables import Column, shares
+from uatlite.lab.report.tables import columns, shares
 
 
 def filled(template: str, **values: object) -> str:
@@ -39,13 +38,9 @@ def _environment() -> Any:
     environment.filters |= {
         "markdown": sentences.render,
         "id": file_name,
-        "percent": lambda share, digits=1: f"{share:.{digits}%}",
+        "percent": lambda share, digits=1, of=1: f"{share / of if of else 0:.{digits}%}",
         "count": lambda number: f"{number:,}",
         "reach": lambda ends: shares(*ends),
     }
-    environment.globals |= {"version": __version__, "columns": _columns}
+    environment.globals |= {"version": __version__, "columns": columns}
     return environment
-
-
-def _columns(texts: Sequence[str], numbers: Sequence[str] = ()) -> list[Column]:
-    return [*(Column(text, number=False) for text in texts), *map(Column, numbers)]

@@ -6,29 +6,28 @@ Every number in a sentence is one of the results. Files: results.json, results.c
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from uatlite.lab.evaluate.comparison import Score, Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, OUTCOMES
+from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
 from uatlite.lab.report.evaluation import TEXTS, Abstention, text_line, write_answers
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
-    Column,
     Entry,
     Record,
     Row,
     Table,
+    columns,
     interval,
     listing,
     number,
     records_csv,
-    shares,
     table_markdown,
     terminal,
 )
@@ -106,7 +105,7 @@ def _table(results: Results, title: str, scores: Scores, metrics: Sequence[str] 
     return Table(
         title=title,
         corner="method",
-        columns=tuple(Column(heading(metric)) for metric in metrics),
+        columns=columns((), map(heading, metrics)),
         rows=tuple(
             Row(name, tuple(score_entry(scores[name][metric], metric) for metric in metrics), _cost(results, name))
             for name in (*results.contenders, *others)
@@ -137,45 +136,39 @@ def legend(results: Results, tables: Iterable[Table], mark: str = "*") -> str:
 # ── the verdict ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class VerdictInWords:
-    """The verdict for a reader: sentences, what to use at each cost, and the difference of every two contenders."""
-
-    sentences: tuple[str, ...]
-    costs: Table
-    heading: str
-    """of the differences"""
-    differences: Table
-    note: str
-
-
-def verdict_in_words(results: Results, *, brief: bool = False) -> VerdictInWords | None:
-    """None without a verdict. If `brief`, the differences are those from the contenders to use."""
+def verdict_tables(results: Results, *, brief: bool = False) -> list[Table]:
+    """What to use at each cost, and the differences of every two contenders; if `brief`, from those to use."""
     verdict = results.verdict
     if verdict is None:
-        return None
-    name, confidence = SCALES[verdict.metric].heading, results.resampling.confidence
-    return VerdictInWords(
-        sentences=tuple(_sentences(results, verdict)),
-        costs=Table(
-            title="",
-            caption="What to use at each cost",
-            corner="A text may cost",
-            columns=tuple(Column(text, number=False) for text in ("Use", "Level with it", "It beats")),
-            rows=tuple(
-                Row(
-                    f"up to {passes(choice.passes)}",
-                    (Entry(choice.contender, tone="strong"), *map(Entry, map(listing, (choice.level, choice.beaten)))),
-                )
-                for choice in verdict.choices
-            ),
-        ),
-        heading=f"{verdict.set}: {name} of the row less that of the column",
-        differences=_differences(results, verdict, verdict.distinct if brief else results.contenders),
-        note=f"Better and worse: the {confidence:.0%} interval of the paired difference in {name} excludes 0; level: "
-        "it does not. Each pair is tested by itself. To use at a cost is the cheapest method that none within that "
-        "cost beats; a backward pass counts as one more pass.",
+        return []
+    choices = (
+        (
+            choice.passes,
+            (Entry(choice.contender, tone="strong"), *map(Entry, map(listing, (choice.level, choice.beaten)))),
+        )
+        for choice in verdict.choices
     )
+    costs = Table(
+        title="",
+        caption="What to use at each cost",
+        corner="A text may cost",
+        columns=columns(("Use", "Level with it", "It beats")),
+        rows=tuple(Row(f"up to {passes(cost)}", entries) for cost, entries in choices),
+    )
+    return [costs, _differences(results, verdict, verdict.distinct if brief else results.contenders)]
+
+
+def verdict_sentences(results: Results) -> Iterator[str]:
+    """What to use, what beats it under shift, and which methods were not compared; nothing without a verdict."""
+    if (verdict := results.verdict) is None:
+        return
+    yield headline(results, verdict)
+    for name, of_set in verdict.beaten_by.items():
+        lost = [f"{listing(others)} beat{'s' * (len(others) == 1)} {used}" for used, others in of_set.items() if others]
+        nothing = f"no method beats {listing(verdict.distinct)}"
+        yield f"Under shift, on {name}, {'; '.join(lost) or nothing}."
+    if results.suggested:
+        yield suggestion(results.suggested)
 
 
 def headline(results: Results, verdict: Verdict) -> str:
@@ -195,19 +188,9 @@ def headline(results: Results, verdict: Verdict) -> str:
     return f"Use, {by}, {'; '.join(choices)}."
 
 
-def _sentences(results: Results, verdict: Verdict) -> Iterator[str]:
-    """What to use, what beats it under shift, and which methods were not compared."""
-    yield headline(results, verdict)
-    for name, of_set in verdict.beaten_by.items():
-        lost = [f"{listing(others)} beat{'s' * (len(others) == 1)} {used}" for used, others in of_set.items() if others]
-        nothing = f"no method beats {listing(verdict.distinct)}"
-        yield f"Under shift, on {name}, {'; '.join(lost) or nothing}."
-    if results.suggested:
-        yield suggestion(results.suggested)
-
-
-def _differences(results: Results, verdict: Verdict, columns: Sequence[str]) -> Table:
-    scores, better = results.sets[0].scores, DIRECTIONS[verdict.metric]
+def _differences(results: Results, verdict: Verdict, others: Sequence[str]) -> Table:
+    scores, scale = results.sets[0].scores, SCALES[verdict.metric]
+    better = scale.better
     assert better is not None
 
     def entry(row: str, column: str) -> Entry:
@@ -218,12 +201,17 @@ def _differences(results: Results, verdict: Verdict, columns: Sequence[str]) -> 
         return Entry(f"{_signed(apart)} {how}", interval=_bounds(apart), tone="best" if how == "better" else "")
 
     return Table(
-        title="",
+        title=f"{verdict.set}: {scale.heading} of the row less that of the column",
         corner="method",
-        columns=tuple(map(Column, columns)),
+        columns=columns((), others),
         rows=tuple(
-            Row(name, tuple(entry(name, other) for other in columns), _cost(results, name))
+            Row(name, tuple(entry(name, other) for other in others), _cost(results, name))
             for name in results.contenders
+        ),
+        notes=(
+            f"Better and worse: the {results.resampling.confidence:.0%} interval of the paired difference in "
+            f"{scale.heading} excludes 0; level: it does not. Each pair is tested by itself. To use at a cost is the "
+            "cheapest method that none within that cost beats; a backward pass counts as one more pass.",
         ),
     )
 
@@ -241,17 +229,7 @@ def _bounds(apart: Interval) -> str:
 
 def promise_lines(results: Results) -> list[str]:
     """What each rule reports on each set, a sentence each."""
-    lines = []
-    for check in results.promises:
-        if not check.promised or check.risk is None or check.risk_interval is None:
-            lines.append(f"{check.contender}, {check.set}: nothing is reported. {check.rule}")
-            continue
-        lines.append(
-            f"{check.contender}, {check.set}: at most {check.target:.0%} wrong is promised, and {check.risk:.1%} "
-            f"({shares(*check.risk_interval)}) of {check.reported:,} reported are; {check.coverage:.1%} "
-            f"({shares(*check.coverage_interval)}) of the {check.covered} are reported, at best {check.best:.1%}."
-        )
-    return lines
+    return filled("promises.txt.j2", promises=results.promises).splitlines()
 
 
 def findings(results: Results, abstention: Abstention | None) -> list[str]:
@@ -287,17 +265,21 @@ def rendered_results(results: Results) -> RenderableType:
     lines: list[RenderableType] = []
     tables = tables_of(results, narrow)
     for table in tables:
-        lines += [Text(table.title, style="bold"), terminal(replace(table, corner=""))]
-        lines += [*(Text(note, style="dim") for note in table.notes), Text()]
+        lines += _in_terminal(table)
     lines.append(Text(legend(results, tables), style="dim"))
     if results.promises:
         lines += [Text(), Text(_PROMISES, style="bold"), *map(Text, promise_lines(results))]
-    if verdict := verdict_in_words(results, brief=True):
-        lines += [Text(), Text(_VERDICT, style="bold"), terminal(verdict.costs), Text()]
-        lines += [Text(verdict.heading, style="bold"), terminal(replace(verdict.differences, corner=""))]
-        first, *more = verdict.sentences
-        lines += [Text(verdict.note, style="dim"), Text(), Text(first, style="bold"), *map(Text, more)]
+    if results.verdict:
+        costs, differences = verdict_tables(results, brief=True)
+        first, *more = verdict_sentences(results)
+        lines += [Text(), Text(_VERDICT, style="bold"), terminal(costs), Text(), *_in_terminal(differences)]
+        lines += [Text(first, style="bold"), *map(Text, more)]
     return Group(*lines)
+
+
+def _in_terminal(table: Table) -> list[RenderableType]:
+    notes = [Text(note, style="dim") for note in table.notes]
+    return [Text(table.title, style="bold"), terminal(replace(table, corner="")), *notes, Text()]
 
 
 def markdown(results: Results) -> str:
@@ -308,9 +290,10 @@ def markdown(results: Results) -> str:
     texts.append(legend(results, tables, "**Bold**"))
     if results.promises:
         texts += [f"## {_PROMISES}", "\n".join(f"- {line}" for line in promise_lines(results))]
-    if verdict := verdict_in_words(results):
-        texts += [f"## {_VERDICT}", " ".join(verdict.sentences), *table_markdown(verdict.costs)]
-        texts += [f"### {verdict.heading}", *table_markdown(verdict.differences), verdict.note]
+    if results.verdict:
+        costs, differences = verdict_tables(results)
+        texts += [f"## {_VERDICT}", " ".join(verdict_sentences(results)), *table_markdown(costs)]
+        texts += [f"### {differences.title}", *table_markdown(differences.bare), *differences.notes]
     return "\n\n".join([*texts, f"{versions(results)}. Model {results.model_hash}."]) + "\n"
 
 

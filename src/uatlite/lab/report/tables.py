@@ -7,7 +7,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -86,6 +86,11 @@ class Column:
     note: str = ""
 
 
+def columns(texts: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Column, ...]:
+    """Columns of text, then columns of numbers, by their headings."""
+    return (*(Column(text, number=False) for text in texts), *map(Column, numbers))
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of a table; a page shows the note below its heading."""
@@ -111,6 +116,11 @@ class Table:
     """follows the best entries, where there is no bold print"""
     beside: str | None = None
     """whose numbers are compared with ours; each row has a line for them then"""
+
+    @property
+    def bare(self) -> "Table":
+        """Without title and notes, for a page that says them itself."""
+        return replace(self, title="", notes=())
 
     def lines(self, show: Callable[[Entry], str] = lambda entry: entry.in_line) -> Iterator[list[str]]:
         """The rows as text; of a table with numbers beside ours, also what each line is of."""

@@ -6,29 +6,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, percent, render
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
 from uatlite.scoring.watch import Watch, changed_rows
-from uatlite.scoring.watch_state import ANSWERED, OUTSIDE, SURE, HourTally, Share, WatchState, spelt_hour
+from uatlite.scoring.watch_state import ANSWERED, OUTSIDE, SHARES, SURE, HourTally, Share, WatchState, spelt_hour
 from uatlite.text.write import make_directory, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LABELS = 6
 """Labels in the table: those whose share moved most."""
 _DRAWN = 2
 """Labels whose share is drawn by the hour; of two labels one says it all."""
-_LABELLED = "predicted {}"
+_PREDICTED = "predicted "
+"""Before a label in the name of its share."""
 _STRANGE = 0.05
 """Texts with a lower p-value of scope are marked."""
 _TEXTS = 20
 _AROUND = 5
 """Rows before and after the change that are listed."""
-_NAMES = {ANSWERED: "answered", OUTSIDE: "out of scope", SURE: "mean confidence"}
 _Shares = dict[str, Share]
 
 
@@ -44,7 +41,7 @@ class MovedShare:
     @property
     def label(self) -> str:
         """The name without 'predicted'."""
-        return self.name.removeprefix(_LABELLED.format(""))
+        return self.name.removeprefix(_PREDICTED)
 
     @property
     def base(self) -> float | None:
@@ -60,55 +57,58 @@ class MovedShare:
 def usual_shares(watch: Watch) -> dict[str, float]:
     """The shares of the calibration rows that are known, by name."""
     shift, scope = watch.calibration.shift, watch.calibration.scope
-    usual = {} if scope is None else {_NAMES[OUTSIDE]: scope.false_alarm}
-    if shift is None or shift.usual is None:
-        return usual
-    answered = {} if shift.usual.answered is None else {_NAMES[ANSWERED]: shift.usual.answered}
-    labels = {_LABELLED.format(label): share for label, share in shift.usual.labels.items()}
-    return usual | answered | {_NAMES[SURE]: shift.usual.confidence} | labels
+    known: dict[str, float | None] = {OUTSIDE: None if scope is None else scope.false_alarm}
+    if shift is not None and (usual := shift.usual) is not None:
+        labels = {f"{_PREDICTED}{label}": share for label, share in usual.labels.items()}
+        known |= {ANSWERED: usual.answered, SURE: usual.confidence, **labels}
+    return {name: share for name, share in known.items() if share is not None}
 
 
-def shares_of(tally: HourTally | None, labels: Iterable[str] = ()) -> _Shares:
+def shares_of(tally: HourTally | None, labels: Iterable[str]) -> _Shares:
     """The shares of some rows that are known, by name, and those of some labels."""
     if tally is None or not tally.rows:
         return {}
-    named = {_NAMES[name]: share for name, share in tally.shares().items()}
-    return named | {_LABELLED.format(label): tally.label_share(label) for label in labels}
+    return tally.shares() | {f"{_PREDICTED}{label}": tally.label_share(label) for label in labels}
 
 
 def moved_shares(watch: Watch, before: HourTally, since: HourTally | None) -> tuple[list[MovedShare], list[MovedShare]]:
     """The shares that have a name before a change and since, and those of the labels that moved most."""
-    usual, labels = usual_shares(watch), {**before.labels, **({} if since is None else since.labels)}
+    usual, labels = usual_shares(watch), [*before.labels, *(since.labels if since else ())]
     old, new = shares_of(before, labels), shares_of(since, labels)
     every = [
         MovedShare(name, usual.get(name), old.get(name), new.get(name))
-        for name in dict.fromkeys([*_NAMES.values(), *usual, *old, *new])
+        for name in dict.fromkeys([*SHARES, *usual, *old, *new])
     ]
-    named = [share for share in every if share.name in _NAMES.values() and (share.before or share.since)]
-    predicted = [share for share in every if share.name not in _NAMES.values()]
+    named = [share for share in every if share.name in SHARES and (share.before or share.since)]
+    predicted = [share for share in every if share.name not in SHARES]
     return named, sorted(predicted, key=lambda share: -share.moved)[:_LABELS]
 
 
-def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str] = ()) -> RenderedFigure:
-    """The time line: for each hour log10 of the evidence, and shares with their intervals, also of some labels."""
-    shares = {hour: shares_of(tally, labels) for hour, tally in state.timeline.hours.items()}
+def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str]) -> RenderedFigure:
+    """For each hour log10 of the evidence, then shares with their intervals, also of some labels."""
+    tallies = state.timeline.hours
+    shares = {hour: shares_of(tally, labels) for hour, tally in tallies.items()}
     records: list[Record] = []
     for hour, of_hour in shares.items():
-        tally = state.timeline.hours[hour]
-        record: Record = {"hour": hour, "rows": tally.rows, "log10_evidence": tally.log_martingale / math.log(10)}
+        evidence = tallies[hour].log_martingale / math.log(10)
+        record: Record = {"hour": hour, "rows": tallies[hour].rows, "log10_evidence": evidence}
         for name, share in of_hour.items():
             key = name.replace(" ", "_")
             record |= {key: share.value, f"{key}_low": share.low, f"{key}_high": share.high}
         records.append(record)
     alt = f"{len(shares)} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
-    return render("timeline", "Hour by hour", alt, records, partial(_draw, state, shares, usual_shares(watch)))
+    names = list(dict.fromkeys(name for of_hour in shares.values() for name in of_hour))
+    draw, size = partial(_draw, state, shares, names, usual_shares(watch)), (8.6, 1.5 + 1.35 * len(names))
+    return render(
+        "timeline", "Hour by hour", alt, records, draw, size, nrows=1 + len(names), sharex=True, squeeze=False
+    )
 
 
-def _draw(state: WatchState, shares: Mapping[str, _Shares], usual: Mapping[str, float]) -> "Figure":
+def _draw(
+    state: WatchState, shares: Mapping[str, _Shares], names: Sequence[str], usual: Mapping[str, float], axes: Any
+) -> None:
     """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
     bound, moments = -math.log10(state.monitor.bound), {hour: moment_of(hour) for hour in shares}
-    names = list(dict.fromkeys(name for of_hour in shares.values() for name in of_hour))
-    figure, axes = figure_of(8.6, 1.5 + 1.35 * len(names), nrows=1 + len(names), sharex=True, squeeze=False)
     evidence, *panels = axes[:, 0]
     # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
     logs = [min(tally.log_martingale / math.log(10), 5 * bound) for tally in state.timeline.hours.values()]
@@ -134,12 +134,11 @@ def _draw(state: WatchState, shares: Mapping[str, _Shares], usual: Mapping[str, 
     if len(moments) == 1:  # else the axis would span years
         (moment,) = moments.values()
         evidence.set_xlim(moment - timedelta(hours=6), moment + timedelta(hours=6))
-    return figure
 
 
 def moment_of(hour: str) -> datetime:
     """An hour or a day of a time line as a time."""
-    return datetime.fromisoformat(hour if "T" not in hour else f"{hour}:00").replace(tzinfo=UTC)
+    return datetime.fromisoformat(hour).replace(tzinfo=UTC)
 
 
 def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR") -> Path:
