@@ -20,7 +20,7 @@ import numpy as np
 from harness import head, line, numbers, parser_of_models
 from uatlite.classifier.runtime import run_tokens
 from uatlite.lab.evaluate.cells import MARGIN
-from uatlite.lab.paper.source import ReproductionSettings, TaskData
+from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.methods.sampling import BASE
@@ -29,7 +29,6 @@ from uatlite.metrics.rows import Rows
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import longest, tokenize
 from uatlite.predictive import predict
-from uatlite.text.schema import find_task
 from uatlite.values import Dataset
 
 TEST_ROWS = 1000
@@ -56,13 +55,13 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, action="append", help="tokens of a text; may be repeated")
     parser.add_argument("--epochs", type=int, action="append", help="may be repeated")
     given = parser.parse_args()
-    settings = ReproductionSettings.of(
-        limit=TEST_ROWS, train_limit=given.rows, data_dir=given.data, precision="bf16", backbone="minilm"
+    settings = ReproductionSettings(
+        limit=TEST_ROWS, train_limit=given.rows, data_dir=given.data, changes={"precision": "bf16"}, backbone="minilm"
     )
-    data = TaskData(find_task(given.task), settings)
-    train, test, usual = data.train, data.test(), settings.recipe_of(given.task)
+    source, usual = FineTunedModels(given.models, settings), settings.recipe_of(given.task)
+    train, test = source.dataset(f"{given.task}/train"), source.dataset(given.task)
     share = max(Counter(example.label for example in test.examples).values()) / len(test)
-    print(f"{data.note}; {len(test):,} test rows, one answer for all {share:.3f}\n")
+    print(f"{source.training_note(given.task)}; {len(test):,} test rows, one answer for all {share:.3f}\n")
     head("task", "backbone", "training rows", "tokens", "epochs", "seed", "accuracy", "learned", left=2)
     for backbone, length, epochs, seed in product(
         given.backbone or ["minilm"],

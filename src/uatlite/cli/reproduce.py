@@ -79,7 +79,7 @@ def reproduce(
     if output is None or not names:
         raise ConfigurationError("Give tables (or all) and -o DIR; uatlite reproduce --list shows what there is.")
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
-    settings = ReproductionSettings.of(
+    settings = ReproductionSettings(
         backbone=backbone,
         others=tuple(other or ()),
         data_dir=data_dir,
@@ -88,7 +88,7 @@ def reproduce(
         limit=limit,
         train_limit=train_limit,
         recipe=recipe,
-        precision=precision,
+        changes=shared.given(precision=precision),
         resamples=resamples,
         tasks=tuple(parse_names(tasks) or ()),
         learned_only=learned_only,

@@ -17,7 +17,6 @@ from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
-from uatlite.lab.train.recipe import Recipe
 from uatlite.text.schema import find_task
 
 WORDS = """a b c d e f g h i j k l m n o p good bad not no may might glucose the film is it true that patient did
@@ -100,7 +99,8 @@ def settings(backbone: Path, data_dir: Path) -> Settings:
         seeds=1,
         limit=24,
         train_limit=32,
-        recipe=Recipe(learning_rate=1e-2, warmup_steps=1, batch_size=16, epochs=1, max_length=32),
+        recipe="paper",
+        changes={"learning_rate": 1e-2, "warmup_steps": 1, "epochs": 1, "max_length": 32},
         resamples=20,
     )
 

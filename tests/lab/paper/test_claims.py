@@ -21,8 +21,6 @@ from uatlite.lab.paper.claims import (
     Findings,
     Reproduction,
     Verdict,
-    findings_of,
-    judge,
     outcome_of,
 )
 from uatlite.lab.paper.declaration import Claim, Declaration
@@ -33,10 +31,6 @@ from uatlite.metrics.rows import mean_of
 LESS = Claim("less", "a/x", "<", "b/x")
 NEAR = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
 GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
-
-
-def summary(verdict: Verdict) -> str:
-    return Reproduction(Declaration("t", "t", "t", ()), (), (verdict,), ()).summary
 
 
 @pytest.mark.parametrize(
@@ -68,37 +62,38 @@ def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
     assert verdict.sentence == (
         "a < b, x: held, −0.0200 (−0.0300 to −0.0100) here; +0.0077 in the paper, against its own claim."
     )
-    assert summary(verdict) == "Comparisons that the paper claims: 1, of which 1 held."
 
 
-def verdict_on(learning: tuple[Learning, ...], *values: tuple[float, ...]) -> Verdict:
-    """On "A is less than B", where these are the values of A and of B over seeds."""
+def table_of(learning, *values):
+    """A table that claims "A is less than B", where these are the values of A and of B over seeds."""
     panel = Panel((Line("a", "A", {}), Line("b", "B", {})), (Line("x", "X", {}),), {})
     a, b = (Cell(Measurement(of_seeds), None, 3, learning=learning) for of_seeds in values)
     grid = Grid(panel, {("a", "x"): a, ("b", "x"): b})
-    (verdict,) = judge(Declaration("t", "t", "t", (panel,), claims=(LESS,)), [grid])
-    return verdict
+    return Reproduction(Declaration("t", "t", "t", (panel,), claims=(LESS,)), (grid,), ())
 
 
 def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> None:
     weak = Learning("dir/tiny", "mnli", 1, 100, accuracy=0.38, chance=0.34)
     good = Learning("dir/tiny", "sst2", 2, 100, accuracy=0.56, chance=0.51)
     assert (weak.learned, good.learned) == (False, True)
-    verdict = verdict_on((good, weak), (0.1,), (0.2,))
+    table = table_of((good, weak), (0.1,), (0.2,))
+    (verdict,) = table.verdicts
     assert (verdict.outcome, verdict.difference) == (UNLEARNED, None)
     assert verdict.sentence == (
         "A < B, X: not learned: tiny on mnli has an accuracy of 0.380, and one answer for all 0.340."
     )
-    assert summary(verdict) == "Comparisons that the paper claims: 1, of which 1 not learned."
+    assert table.summary == "Comparisons that the paper claims: 1, of which 1 not learned."
     assert most_seeds([weak, good, Learning("dir/tiny", "mnli", 2, 100, 0.5, 0.34)])[0].seeds == 2
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(0.1, HELD), (0.3, REVERSED)])
 def test_a_single_number_of_a_model_decides_nothing_and_one_of_cost_does(value: float, outcome: str) -> None:
-    assert verdict_on((GOOD,), (value,), (0.2,)).outcome == SINGLE[outcome]
+    single, of_cost = (table_of(learning, (value,), (0.2,)) for learning in ((GOOD,), ()))
+    assert single.verdicts[0].outcome == SINGLE[outcome]
     assert SINGLE[outcome] in UNTOLD
-    assert verdict_on((), (value,), (0.2,)).outcome == outcome
-    assert verdict_on((GOOD,), (value,) * 2, (0.2,) * 2).outcome == outcome  # two seeds show how a number moves
+    assert of_cost.verdicts[0].outcome == outcome
+    assert of_cost.summary == f"Comparisons that the paper claims: 1, of which 1 {outcome}."
+    assert table_of((GOOD,), (value,) * 2, (0.2,) * 2).verdicts[0].outcome == outcome  # two show how a number moves
 
 
 # ── findings ──
@@ -125,7 +120,7 @@ def found() -> Findings:
     claims = tuple(Claim(says, f"uat/{on}", relation, f"base+ts/{on}") for (says, relation), on in compared)
     declaration = Declaration("t", "T", "where", (panel,), claims=claims)
     grid = Grid(panel, {(row, on): cell(level, *how) for row, level in ROWS.items() for on, how in made.items()})
-    return findings_of([Reproduction(declaration, (grid,), tuple(judge(declaration, [grid])), ())])
+    return Findings([Reproduction(declaration, (grid,), ())])
 
 
 def test_every_comparison_of_the_paper_stands_under_one_heading(found: Findings) -> None:
@@ -141,10 +136,6 @@ def test_our_methods_are_compared_where_the_task_was_learned(found: Findings) ->
     outcomes = {(one.column, one.rival): one.outcome for one in found.ours}
     columns = {"sst2 ECE ↓": "better", "noisy ECE ↓": "level"}
     assert outcomes == {(on, rival): how for on, how in columns.items() for rival in ("Base+Ts", "Uat")}
-    assert list(found.of_ours()) == [
-        ("Analytic+Its", "Base+Ts", {"better": 1, "level": 1, "worse": 0}),
-        ("Analytic+Its", "Uat", {"better": 1, "level": 1, "worse": 0}),
-    ]
 
 
 def test_the_page_begins_with_them(found: Findings) -> None:
@@ -153,4 +144,6 @@ def test_the_page_begins_with_them(found: Findings) -> None:
     assert "| mnli | small | 0.360 | 0.340 | 200 | 1 | not learned |" in text
     assert text.index("| mnli |") < text.index("| sst2 |")
     assert text.index("### Held: 1") < text.index("### Did not hold") < text.index("### Could not be told")
+    for rival in ("Base+Ts", "Uat"):
+        assert f"| Analytic+Its | {rival} | 1 | 1 | 0 |" in text
     assert "- t: Analytic+Its is better than Uat in sst2 ECE ↓, −0.1" in text

@@ -27,7 +27,7 @@ def trained(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Tra
     def train(task: str, **changes: object) -> Runs:
         directory = tmp_path_factory.mktemp(task)
         source = FineTunedModels(directory, replace(settings, **changes))  # type: ignore[arg-type]
-        source.fine_tune(source.fine_tunings(CellSpec(measure="nll", task=task))[0], lambda work: None)
+        source.fine_tune(source.models(CellSpec(measure="nll", task=task))[0][0])
         return Runs(source, Store(directory / "store"))
 
     return train
@@ -80,8 +80,8 @@ def margins(runs: Runs, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_coverage_and_risk_are_what_counting_says(trained: Trained, settings: Settings) -> None:
-    recipe = replace(settings.recipe, epochs=12)  # with which it learns the toy task
-    films = trained("sst2", limit=60, train_limit=120, recipe=recipe)
+    changes = {**settings.changes, "epochs": 12}  # with which it learns the toy task
+    films = trained("sst2", limit=60, train_limit=120, changes=changes)
     threshold = rule_of(*margins(films, "calibration"), 0.3).threshold
     margin, wrong = margins(films, "test")
     answered = [i for i, value in enumerate(margin) if value > threshold]

@@ -24,42 +24,39 @@ from uatlite.text.tasks import load
 
 
 def source_of(data_dir: Path, **options: Any) -> FineTunedModels:
-    return FineTunedModels(Path("nowhere"), Settings.of(data_dir=data_dir, **options))
+    return FineTunedModels(Path("nowhere"), Settings(data_dir=data_dir, **options))
 
 
 def test_only_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir: Path) -> None:
-    data, other = map(source_of(data_dir).data, ("squad2", "sst2"))
-    parts = [data.train, data.calibration, data.test()]
+    source = source_of(data_dir)
+    parts = [source.dataset(f"squad2/{split}") for split in ("train", "calibration", "test")]
     titles = [{str(example.meta["title"]) for example in part.examples} for part in parts]
     assert all(titles)
     assert not titles[0] & titles[1]
     assert not (titles[0] | titles[1]) & titles[2]
     assert sum(map(len, parts)) == 200
-    assert "no training rows here" in data.note
-    assert other.train.fingerprint == load("sst2", "train", data_dir).fingerprint
-    assert other.calibration.fingerprint == load("sst2", "calibration", data_dir).fingerprint
-    assert "no training rows" not in other.note
+    for split in ("train", "calibration"):
+        assert source.dataset(f"sst2/{split}").fingerprint == load("sst2", split, data_dir).fingerprint
+    assert ["no training rows here" in source.training_note(task) for task in ("squad2", "sst2")] == [True, False]
 
 
 def test_limits(data_dir: Path) -> None:
-    limited = source_of(data_dir, limit=3).data("sst2")
-    assert (len(limited.train), len(limited.calibration), len(limited.test())) == (30, 3, 3)
-    assert Settings.of(limit=3).recipe != Settings.of().recipe
-    assert Settings.of(limit=3, recipe="paper").recipe == Settings.of().recipe
+    limited = source_of(data_dir, limit=3)
+    assert [len(limited.dataset(f"sst2/{split}")) for split in ("train", "calibration", "test")] == [30, 3, 3]
+    assert Settings(limit=3).recipe_of("") != Settings().recipe_of("")
+    assert Settings(limit=3, recipe="paper").recipe_of("") == Settings().recipe_of("")
 
 
 def test_a_task_is_trained_by_its_own_recipe() -> None:
-    settings = Settings.of(limit=3)
-    exact, fast = Settings.of(limit=3, precision="fp32"), Settings.of(limit=3, precision="bf16")
-    assert exact == settings
+    settings, fast = Settings(limit=3), Settings(limit=3, changes={"precision": "bf16"})
     assert {fast.recipe_of(task).precision for task in ("sst2", "rotten-tomatoes")} == {"bf16"}
     assert settings.recipe_of("sst2").epochs == 1
-    assert settings.recipe_of("pubmedqa") == settings.recipe
-    assert Settings.of().recipe_of("sst2") == Settings.of().recipe
+    assert settings.recipe_of("pubmedqa") == settings.recipe_of("")
+    assert Settings().recipe_of("sst2") == Settings().recipe_of("")
     assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe({"sst2"}))
     assert "sst2: " not in " ".join(settings.describe({"mnli"}))
     assert "; 5 seeds, each with its own fine-tuning" in settings.describe(())[0]
-    assert settings.of(seeds=1).describe(())[0].endswith("; one seed.")
+    assert Settings(seeds=1).describe(())[0].endswith("; one seed.")
 
 
 def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:
@@ -71,7 +68,7 @@ def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_
     larger = source_of(tmp_path, limit=few + 1)
     assert larger.dataset("sst2").split == "test-original"
     assert len(larger.dataset("sst2")) == few + 1
-    assert larger.data("sst2").calibration.split == "calibration"
+    assert larger.dataset("sst2/calibration").split == "calibration"
     assert source_of(tmp_path, limit=few).dataset("sst2").split == "test"
     assert source_of(tmp_path).dataset("sst2").split == "test"
 
@@ -111,7 +108,7 @@ def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings: Settings, tm
     cell = CellSpec(measure="layer-share", contender=parse_contender("uat"), task="sst2", layers="head")
     for limit in (4, 6):
         source = FineTunedModels(tmp_path, replace(settings, limit=limit))
-        source.fine_tune(source.fine_tunings(cell)[0], lambda work: None)
+        source.fine_tune(source.models(cell)[0][0])
         number = paper_measure(cell.measure).compute(cell, Runs(source, Store(tmp_path / "store")))
         assert isinstance(number, Sampled)
         assert number.size == limit
@@ -121,9 +118,8 @@ def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings: Set
     source = FineTunedModels(tmp_path, replace(settings, seeds=3, trained_seeds=2))
     sngp = CellSpec(measure="ece", contender=parse_contender("sngp"))
     cells = {"uat": replace(sngp, contender=parse_contender("uat")), "sngp": sngp}
-    assert {name: len(source.fine_tunings(cell)) for name, cell in cells.items()} == {"uat": 3, "sngp": 2}
-    (one,) = source.fine_tunings(replace(sngp, seeds=1))  # the table's own bound holds
-    assert one.seed == 0
+    assert {name: len(source.models(cell)) for name, cell in cells.items()} == {"uat": 3, "sngp": 2}
+    assert [seed for _, seed in source.models(replace(sngp, seeds=1))] == [0]  # the table's own bound holds
 
 
 def test_what_a_method_learns_from_another_is_computed_once(
@@ -133,7 +129,7 @@ def test_what_a_method_learns_from_another_is_computed_once(
         source = FineTunedModels(tmp_path, replace(settings, limit=60))
         runs = Runs(source, Store(tmp_path / "store"))
         cell = CellSpec(measure="nll", contender=parse_contender("distilled+its"), task="sst2")
-        source.fine_tune(runs.jobs(cell)[0].model, lambda work: None)
+        source.fine_tune(runs.jobs(cell)[0].model)
         return runs.outcomes(cell)[0].rows.probabilities.tolist()
 
     first = outcome()

@@ -28,11 +28,11 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
         return path
     row = Row(HOSTILE, (Entry(HOSTILE, interval=HOSTILE), Entry("–")), note=HOSTILE)
     table = Table(HOSTILE, (Column(HOSTILE), Column("", number=False)), (row,), notes=(HOSTILE,), corner=HOSTILE)
-    made = Reproduction(Declaration("made", HOSTILE, HOSTILE, ()), (), (), (HOSTILE,))
+    made = Reproduction(Declaration("made", HOSTILE, HOSTILE, ()), (), (HOSTILE,))
     values = {
         "title": HOSTILE,
         "settings": (HOSTILE,),
-        "findings": Findings((), {}, ()),
+        "findings": Findings(()),
         "models": table,
         "claims": {HOSTILE: f"{HOSTILE}\n\n1. one\n2. two"},
         "tables": [(made, [], [], [HOSTILE])],

@@ -6,7 +6,7 @@ are declared in TOML. Both are filled by the same measures.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,6 @@ class CellSpec:
     def rows_name(self) -> str:
         """A name for the rows of the cell: cells with the same name are resampled together."""
         return f"{self.set_name}|{self.subset}|{self.rows}"
-
-
-COORDINATES = tuple(coordinate.name for coordinate in fields(CellSpec))
 
 
 def draw(dataset: Dataset, rows: int | None) -> Dataset:

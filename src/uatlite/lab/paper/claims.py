@@ -9,10 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from typing import get_args
 
-from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel, most_seeds
+from uatlite.lab.evaluate.cells import Cell, Grid, Learning, most_seeds
 from uatlite.lab.evaluate.comparison import Relation, relation
 from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.lab.report.tables import signed
@@ -82,29 +82,23 @@ def _signed(value: float) -> str:
     return f"{value:+.4f}".replace("-", "−")
 
 
-def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
-    """A verdict for each claim."""
-    of_panel = {grid.panel.key: grid for grid in grids}
-    return [_verdict(claim, declaration, of_panel) for claim in declaration.claims]
-
-
-def _verdict(claim: Claim, declaration: Declaration, grids: Mapping[str, Grid]) -> Verdict:
-    lines = [declaration.lines[address] for address in claim.addresses]
-    cells = [grids[panel.key].cells[row.key, column.key] for panel, row, column in lines]
-    left, right = cells[0], Cell(None, claim.right, 0) if isinstance(claim.right, float | int) else cells[1]
+def verdict_of(claim: Claim, declaration: Declaration, cells: Mapping[str, Cell]) -> Verdict:
+    """The verdict on a claim; `cells` are those of the declaration by their addresses."""
+    of_claim = [cells[address] for address in claim.addresses]
+    left, right = of_claim[0], of_claim[1] if isinstance(claim.right, str) else Cell(None, claim.right, 0)
     paper = None if left.paper is None or right.paper is None else left.paper - right.paper
-    unlearned = tuple(dict.fromkeys(model.sentence for cell in cells for model in cell.unlearned))
+    unlearned = tuple(dict.fromkeys(model.sentence for cell in of_claim for model in cell.unlearned))
     other = right.measurement if isinstance(claim.right, str) else claim.right
     apart = None
     if left.measurement is not None and other is not None and not unlearned:
         apart = left.measurement.minus(other)
     here = None if apart is None else apart.interval_or_point()
     outcome = UNLEARNED if unlearned else UNKNOWN if here is None else outcome_of(claim, here)
-    if here is not None and math.isnan(here.low) and any(cell.learning for cell in cells):  # cost needs no interval
+    if here is not None and math.isnan(here.low) and any(cell.learning for cell in of_claim):  # cost needs no interval
         outcome = SINGLE.get(outcome, outcome)
     return Verdict(
         says=claim.says,
-        compared=_compared(claim, lines, len(declaration.panels) > 1),
+        compared=_compared(claim, declaration),
         outcome=outcome,
         difference=None if here is None else here.point,
         low=None if here is None or math.isnan(here.low) else here.low,
@@ -117,11 +111,13 @@ def _verdict(claim: Claim, declaration: Declaration, grids: Mapping[str, Grid]) 
     )
 
 
-def _compared(claim: Claim, lines: Sequence[tuple[Panel, Line, Line]], several: bool) -> str:
+def _compared(claim: Claim, declaration: Declaration) -> str:
     """'UAT-Lite < BERT-base, MNLI': what is the same on both sides is said once; of several panels also which."""
-    titles = [f"{panel.title}, " if several and panel.title else "" for panel, _, _ in lines]
-    columns = [f"{title}{column.heading}" for title, (_, _, column) in zip(titles, lines, strict=True)]
-    rows = [row.heading for _, row, _ in lines]
+    rows, columns = [], []
+    for panel, row, column in (declaration.lines[address] for address in claim.addresses):
+        title = f"{panel.title}, " if len(declaration.panels) > 1 and panel.title else ""
+        rows.append(row.heading)
+        columns.append(f"{title}{column.heading}")
     if not isinstance(claim.right, str):
         return f"{rows[0]}, {columns[0]} {claim.relation} {claim.right:g}"
     if columns[0] == columns[1]:
@@ -155,12 +151,19 @@ def outcome_of(claim: Claim, here: Interval) -> str:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One table or figure with its cells and verdicts."""
+    """One table or figure with its cells."""
 
     declaration: Declaration
     grids: tuple[Grid, ...]
-    verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...]
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """A verdict for each claim."""
+        grids = {grid.panel.key: grid.cells for grid in self.grids}
+        lines = self.declaration.lines.items()
+        cells = {address: grids[panel.key][row.key, column.key] for address, (panel, row, column) in lines}
+        return [verdict_of(claim, self.declaration, cells) for claim in self.declaration.claims]
 
     @property
     def reasons(self) -> list[str]:
@@ -191,6 +194,23 @@ class Reproduction:
         """What the paper claims, and those questions of ours that were run."""
         return [verdict for verdict in self.verdicts if verdict.claimed_by_the_paper or verdict.outcome != UNKNOWN]
 
+    def own_results(self) -> "Iterator[OwnResult]":
+        """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
+        for grid in self.grids:
+            rows = [row for row in grid.panel.rows if row.derive is None]
+            ours = [row for row in rows if row.ours and "contender" in row.coordinates]
+            ours = [row for row in ours if row.coordinates["contender"].method.key in OWN_METHODS]
+            rivals = [row for row in rows if row.key in RIVALS]
+            title = f"{grid.panel.title}, " if grid.panel.title else ""
+            columns = [line for line in grid.panel.columns if line.heading[-1:] in ARROWS and line.derive is None]
+            for column, row, rival in product(columns, ours, rivals):
+                cells = [grid.cells[line.key, column.key] for line in (row, rival)]
+                left, right = (None if cell.unlearned else cell.measurement for cell in cells)
+                if left is not None and right is not None:
+                    apart = left.minus(right).interval_or_point()
+                    names = self.declaration.name, f"{title}{column.heading}", row.heading, rival.heading
+                    yield OwnResult(*names, apart, relation(apart, ARROWS[column.heading[-1]]))
+
 
 @dataclass(frozen=True)
 class OwnResult:
@@ -213,12 +233,30 @@ class OwnResult:
 
 @dataclass(frozen=True)
 class Findings:
-    """What stands at the head of the page."""
+    """What stands at the head of the page of some tables."""
 
-    models: tuple[Learning, ...]
-    claims: dict[str, list[tuple[str, Verdict]]]
-    """heading -> the comparisons of the paper under it, each after the name of its table"""
-    ours: tuple[OwnResult, ...]
+    tables: Sequence[Reproduction]
+
+    @cached_property
+    def models(self) -> list[Learning]:
+        """Each model on each task, by task and accuracy."""
+        cells = [cell for table in self.tables for grid in table.grids for cell in grid.cells.values()]
+        models = most_seeds(learning for cell in cells for learning in cell.learning)
+        return sorted(models, key=lambda model: (model.task, model.accuracy))
+
+    @cached_property
+    def claims(self) -> dict[str, list[tuple[str, Verdict]]]:
+        """Heading -> the comparisons of the paper under it, each after the name of its table."""
+        verdicts = [(table.declaration.name, verdict) for table in self.tables for verdict in table.verdicts]
+        return {
+            heading: [pair for pair in verdicts if pair[1].claimed_by_the_paper and pair[1].outcome in outcomes]
+            for heading, outcomes in _GROUPS.items()
+        }
+
+    @cached_property
+    def ours(self) -> list[OwnResult]:
+        """Our own methods beside their rivals."""
+        return [result for table in self.tables for result in table.own_results()]
 
     @property
     def headline(self) -> str:
@@ -230,45 +268,3 @@ class Findings:
     def told(self) -> str:
         """Where one of our methods is better or worse, as Markdown."""
         return "\n".join(f"- {result.sentence}" for result in self.ours if result.outcome != "level")
-
-    def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
-        """Each of our methods and a rival, and how often it is better, level and worse."""
-        counts = Counter((result.method, result.rival, result.outcome) for result in self.ours)
-        for method, rival in sorted({(result.method, result.rival) for result in self.ours}):
-            yield method, rival, {outcome: counts[method, rival, outcome] for outcome in get_args(Relation)}
-
-
-def findings_of(tables: Sequence[Reproduction]) -> Findings:
-    """The findings of filled tables."""
-    cells = [cell for table in tables for grid in table.grids for cell in grid.cells.values()]
-    models = most_seeds(learning for cell in cells for learning in cell.learning)
-    verdicts = [(table.declaration.name, verdict) for table in tables for verdict in table.verdicts]
-    claimed = [(name, verdict) for name, verdict in verdicts if verdict.claimed_by_the_paper]
-    return Findings(
-        models=tuple(sorted(models, key=lambda model: (model.task, model.accuracy))),
-        claims={
-            heading: [(name, verdict) for name, verdict in claimed if verdict.outcome in outcomes]
-            for heading, outcomes in _GROUPS.items()
-        },
-        ours=tuple(result for table in tables for grid in table.grids for result in _own(table, grid)),
-    )
-
-
-def _own(table: Reproduction, grid: Grid) -> Iterator[OwnResult]:
-    """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
-    rows = [row for row in grid.panel.rows if row.derive is None]
-    named = [row for row in rows if row.ours and "contender" in row.coordinates]
-    ours = [row for row in named if row.coordinates["contender"].method.key in OWN_METHODS]
-    rivals = [row for row in rows if row.key in RIVALS]
-    title = f"{grid.panel.title}, " if grid.panel.title else ""
-    for column in grid.panel.columns:
-        better = ARROWS.get(column.heading[-1:])
-        if better is None or column.derive is not None:
-            continue
-        for row, rival in product(ours, rivals):
-            cells = [grid.cells[line.key, column.key] for line in (row, rival)]
-            left, right = (None if cell.unlearned else cell.measurement for cell in cells)
-            if left is not None and right is not None:
-                apart = left.minus(right).interval_or_point()
-                names = table.declaration.name, f"{title}{column.heading}", row.heading, rival.heading
-                yield OwnResult(*names, apart, relation(apart, better))

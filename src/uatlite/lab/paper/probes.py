@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from transformers import PreTrainedModel
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
@@ -28,14 +30,13 @@ from uatlite.lab.evaluate.comparison import Measurement, Sampled
 from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, no_jobs, over_rows
 from uatlite.lab.evaluate.models import Job, Model, rescaled_embeddings
 from uatlite.lab.evaluate.plan import Contender, parse_contender
-from uatlite.lab.evaluate.runs import Runs
+from uatlite.lab.evaluate.runs import Prepared, Runs
 from uatlite.lab.evaluate.store import Arrays
 from uatlite.lab.paper.source import FineTunedModels
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Estimate
-from uatlite.metrics.rows import Statistic
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.view import view_of
@@ -52,12 +53,26 @@ def source_of(runs: Runs) -> FineTunedModels:
     return runs.source
 
 
+def models_of(cell: CellSpec, runs: Runs) -> list[Model]:
+    """The models of a cell, one for each seed."""
+    return [model for model, _ in runs.source.models(cell)]
+
+
 def _config_of(cell: CellSpec, fit: Model) -> UATConfig:
     """The dropout configuration of a cell's method, with the seed of its fine-tuning."""
     method = cell.contender.method.seeded(fit.seed)
     if method.config is None:
         raise ConfigurationError(f"{cell.measure} needs a method with dropout, such as uat; {method.name} has none.")
     return method.config
+
+
+def _of_rows(
+    name: str, cell: CellSpec, job: Job, runs: Runs, compute: Callable[[Prepared, UATConfig], Arrays], *others: object
+) -> Arrays:
+    """What a model says of the rows of a cell; `others` decide it besides model, method and rows."""
+    job, config = replace(job, rows=cell.rows), _config_of(cell, job.model)
+    identity = [job, asdict(config), runs.dataset(job).fingerprint, *others]
+    return source_of(runs).kept(name, job.model, identity, lambda: compute(runs.prepared(job), config))
 
 
 def text_tokens(cell: CellSpec, checkpoint: Checkpoint) -> Tokens:
@@ -104,26 +119,19 @@ def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
 
 def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
     """The cosine of modulated attention with and without rescaled embeddings, mean over texts, layers and heads."""
-    return mean_over_rows(cell, (_cosines(cell, job, runs) for job in runs.jobs(cell)))
 
-
-def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Floats:
-    job = replace(job, rows=cell.rows, scale=1.0)
-    config = _config_of(cell, job.model)
-
-    def compute() -> Arrays:
-        model, prepared = runs.source.load(job.model).model, runs.prepared(job)
-        cosines = np.zeros(len(prepared.dataset))
-        for i in range(len(cosines)):
+    def cosines(prepared: Prepared, config: UATConfig) -> Arrays:
+        model, values = prepared.checkpoint.model, np.zeros(len(prepared.dataset))
+        for i in range(len(values)):
             inputs = prepared.tokens.pad([i])
             plain = attention_shift(model, inputs, config).modulated.flatten(-2)
             with rescaled_embeddings(model, cell.scale):
                 scaled = attention_shift(model, inputs, config).modulated.flatten(-2)
-            cosines[i] = torch.nn.functional.cosine_similarity(plain, scaled, dim=-1).mean()
-        return {"cosine": cosines}
+            values[i] = torch.nn.functional.cosine_similarity(plain, scaled, dim=-1).mean()
+        return {"cosine": values}
 
-    identity = [job, cell.scale, asdict(config), runs.dataset(job).fingerprint]
-    return source_of(runs).kept("cosine", job.model, identity, compute)["cosine"]
+    seeds = (_of_rows("cosine", cell, job, runs, cosines, cell.scale) for job in runs.jobs(replace(cell, scale=1.0)))
+    return mean_over_rows(cell, (arrays["cosine"] for arrays in seeds))
 
 
 # ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +144,17 @@ SAMPLES = 200
 def layer_share(cell: CellSpec, runs: Runs) -> Measurement | Sampled:
     """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
     check_choice("layers", cell.layers, _GROUPS)
-    shares = [_layer_shares(cell, job, runs) for job in runs.jobs(cell)]
+
+    def shares_of(prepared: Prepared, config: UATConfig) -> Arrays:
+        """(texts, layers + 2)"""
+        ids = subset_ids(prepared.dataset, cell.subset, cell.rows)
+        attributed = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
+        texts = [prepared.tokens.pad([i]) for i, name in enumerate(prepared.dataset.ids) if name in ids]
+        shares = [attributed(prepared.checkpoint.model, text, config).shares.cpu().numpy() for text in texts]
+        return {"shares": np.concatenate(shares).astype(np.float64)}
+
+    every, others = replace(cell, rows=None), (cell.rows, cell.subset, cell.estimator)
+    shares = [_of_rows("layers", every, job, runs, shares_of, *others)["shares"] for job in runs.jobs(cell)]
     columns = layers_of(str(cell.layers), shares[0].shape[1] - 2)
     of_group = [values[:, columns].sum(axis=1) for values in shares]
     if len(of_group[0]) == 1:  # a single example, as in the paper: nothing to resample
@@ -152,23 +170,6 @@ def layers_of(group: str, layers: int) -> list[int]:
     return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
-def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Floats:
-    """Shares (texts, layers + 2) of the variance."""
-    config = _config_of(cell, job.model)
-
-    def compute() -> Arrays:
-        model, prepared = runs.source.load(job.model).model, runs.prepared(job)
-        ids = subset_ids(prepared.dataset, cell.subset, cell.rows)
-        shares_of = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
-        rows = [i for i, name in enumerate(prepared.dataset.ids) if name in ids]
-        shares = [shares_of(model, prepared.tokens.pad([i]), config).shares.cpu().numpy() for i in rows]
-        return {"shares": np.concatenate(shares).astype(np.float64)}
-
-    rows = replace(job, rows=cell.rows)
-    identity = [rows, cell.subset, cell.estimator, asdict(config), runs.dataset(job).fingerprint]
-    return source_of(runs).kept("layers", job.model, identity, compute)["shares"]
-
-
 # ── token uncertainty ──────────────────────────────────────────────────────────────────────────────────────────────
 # Tokens of one text are not independent, so texts are resampled. A Spearman correlation is the Pearson correlation of
 # ranks over all tokens; in a resample the ranks stay and a token is weighted by how often its text was drawn.
@@ -177,7 +178,7 @@ def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Floats:
 def correlation(cell: CellSpec, runs: Runs) -> Sampled:
     """'spearman:U,entropy', 'pearson:U,norm', or 'partial:U,entropy,norm': ranks with the last one held fixed."""
     kind, _, names = cell.measure.partition(":")
-    signals = [token_signals(cell, job, runs) for job in runs.jobs(cell)]
+    signals = token_signals(cell, runs)
     values = [
         [seed[name] if kind == "pearson" else rankdata(seed[name]) for name in names.split(",")] for seed in signals
     ]
@@ -186,74 +187,60 @@ def correlation(cell: CellSpec, runs: Runs) -> Sampled:
 
 def rank_stability(cell: CellSpec, runs: Runs) -> Sampled:
     """Spearman's ρ of U without and with rescaled token embeddings."""
-    jobs = runs.jobs(cell)
-    scaled = [token_signals(cell, job, runs) for job in jobs]
-    plain = [token_signals(cell, replace(job, scale=1.0), runs) for job in jobs]
+    plain, scaled = (token_signals(each, runs) for each in (replace(cell, scale=1.0), cell))
     ranks = [[rankdata(seed["U"]) for seed in pair] for pair in zip(plain, scaled, strict=True)]
     return _over_texts(cell, ranks, plain)
 
 
-def token_signals(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
+def token_signals(cell: CellSpec, runs: Runs) -> list[Arrays]:
     """For every token but padding, (tokens,) each: U, entropy and MI of its text, two norms, the number of its text.
 
     `norm` is that of the token's embedding, before position, segment and LayerNorm are added; `block` that of the
-    embedding block's output, which dropout acts on.
+    embedding block's output, which dropout acts on. Of each seed.
     """
-    method, config = cell.contender.method, _config_of(cell, job.model)
-    job = replace(job, rows=cell.rows)
 
-    def compute() -> Arrays:
-        checkpoint, prepared = runs.source.load(job.model), runs.prepared(job)
-        parts: defaultdict[str, list[Floats]] = defaultdict(list)
-        with rescaled_embeddings(checkpoint.model, job.scale):
+    def of_tokens(prepared: Prepared, config: UATConfig) -> Arrays:
+        model, parts = prepared.checkpoint.model, defaultdict[str, list[Floats]](list)
+        with rescaled_embeddings(model, cell.scale):
             for batch in prepared.tokens.batches():
-                samples = sample(checkpoint.model, batch.inputs, config)
+                samples = sample(model, batch.inputs, config)
                 summary = predict(samples.logits.cpu().numpy())
                 real = batch.inputs["attention_mask"].bool().numpy()
                 of_text = {"entropy": summary.entropy, "mi": summary.mutual_information, "text": np.array(batch.rows)}
                 values = {name: np.broadcast_to(texts[:, None], real.shape) for name, texts in of_text.items()}
-                values |= {"U": samples.token_uncertainty.cpu().numpy(), **_norms(checkpoint, batch.inputs)}
+                values |= {"U": samples.token_uncertainty.cpu().numpy(), **_norms(model, batch.inputs)}
                 for name, tokens in values.items():
                     parts[name].append(tokens[real].astype(np.float64))
         return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
-    identity = [job, method_to_dict(method), runs.dataset(job).fingerprint]
-    return source_of(runs).kept("tokens", job.model, identity, compute)
+    return [_of_rows("tokens", cell, job, runs, of_tokens) for job in runs.jobs(cell)]
 
 
-def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> dict[str, Floats]:
+def _norms(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, Floats]:
     """Norms (batch, tokens) of the token embeddings and of the embedding block's output."""
-    model, row = checkpoint.model, view_of(checkpoint.model).architecture
-    norms: dict[str, Floats] = {}
-    modules = {"norm": model.get_input_embeddings(), "block": model.get_submodule(f"{row.base}.{row.embedding}")}
-
-    def keep(name: str, _: object, __: object, output: torch.Tensor) -> None:
-        norms[name] = output.float().norm(dim=-1).cpu().numpy()
-
+    row, inputs = view_of(model).architecture, {name: value.to(model.device) for name, value in inputs.items()}
+    block, outputs = model.get_submodule(f"{row.base}.{row.embedding}"), dict[str, torch.Tensor]()
     with torch.inference_mode(), ExitStack() as hooks:
-        for name, module in modules.items():
-            hooks.callback(module.register_forward_hook(partial(keep, name)).remove)
-        model(**{name: value.to(model.device) for name, value in inputs.items()})
-    return norms
+        hooks.callback(block.register_forward_hook(lambda *seen: outputs.update(block=seen[-1])).remove)
+        model(**inputs)
+        outputs["norm"] = model.get_input_embeddings()(inputs["input_ids"])
+    return {name: output.float().norm(dim=-1).cpu().numpy() for name, output in outputs.items()}
 
 
 def _over_texts(cell: CellSpec, signals: Sequence[Sequence[Floats]], tokens: Sequence[Arrays]) -> Sampled:
     """The correlation of each seed; the texts of the tokens are resampled."""
-
-    def statistic(values: Sequence[Floats], rows: NDArray[np.intp]) -> Statistic:
-        return lambda counts: _correlate(values, counts[:, rows])
-
-    rows = [seed["text"].astype(np.intp) for seed in tokens]
-    estimates = (Estimate(statistic(*pair)) for pair in zip(signals, rows, strict=True))
-    return over_rows(cell, estimates, int(rows[0].max()) + 1)
+    texts = [seed["text"].astype(np.intp) for seed in tokens]
+    estimates = (Estimate(partial(_correlate, *of_seed)) for of_seed in zip(signals, texts, strict=True))
+    return over_rows(cell, estimates, int(texts[0].max()) + 1)
 
 
-def _correlate(signals: Sequence[Floats], weights: Floats) -> Floats:
-    """Weighted correlation of two signals (tokens,), or the partial one given a third; (resamples,)."""
-    if len(signals) == 2:
-        return weighted_correlation(signals[0], signals[1], weights)
-    first, second, given = signals
-    r12, r13, r23 = (weighted_correlation(a, b, weights) for a, b in ((first, second), (first, given), (second, given)))
+def _correlate(signals: Sequence[Floats], texts: NDArray[np.intp], counts: Floats) -> Floats:
+    """The correlation of two signals (tokens,), or the partial one given a third, from the counts of texts."""
+    weights = counts[:, texts]
+    correlations = [weighted_correlation(*pair, weights) for pair in combinations(signals, 2)]
+    if len(correlations) == 1:
+        return correlations[0]
+    r12, r13, r23 = correlations
     return np.asarray((r12 - r13 * r23) / np.sqrt((1 - r13**2) * (1 - r23**2)))
 
 
@@ -300,8 +287,7 @@ RUNS = {"cuda": (50, 200), "cpu": (1, 5)}
 
 def parameters(cell: CellSpec, runs: Runs) -> Measurement:
     """Millions of parameters."""
-    model = runs.source.load(source_of(runs).fine_tunings(cell)[0]).model
-    return Measurement((sum(parameter.numel() for parameter in model.parameters()) / 1e6,))
+    return Measurement((runs.source.load(models_of(cell, runs)[0]).model.num_parameters() / 1e6,))
 
 
 def latency(cell: CellSpec, runs: Runs) -> Measurement:
@@ -320,7 +306,7 @@ def _latencies(cell: CellSpec, runs: Runs) -> Arrays:
 
     The temperature is fitted on noise: its value does not change what it costs.
     """
-    fit = source_of(runs).fine_tunings(replace(cell, contender=Contender(BASE), seeds=1))[0]
+    fit = models_of(replace(cell, contender=Contender(BASE)), runs)[0]
 
     def compute() -> Arrays:
         model, generator = runs.source.load(fit).model, torch.Generator().manual_seed(fit.seed)
@@ -351,7 +337,7 @@ def _of_models(value: Callable[[CellSpec, Model, Runs], float], decimals: int = 
     """A number of each model, of which nothing is resampled."""
 
     def compute(cell: CellSpec, runs: Runs) -> Measurement:
-        return Measurement(tuple(value(cell, fit, runs) for fit in source_of(runs).fine_tunings(cell)))
+        return Measurement(tuple(value(cell, fit, runs) for fit in models_of(cell, runs)))
 
     return Measure(compute, no_jobs, decimals)
 

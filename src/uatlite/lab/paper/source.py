@@ -11,32 +11,23 @@ the rest calibrate. The test rows are the same either way, and the report says w
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, check_choice
 from uatlite.lab.evaluate.cells import CellSpec, draw
 from uatlite.lab.evaluate.measures import UNAVAILABLE
-from uatlite.lab.evaluate.models import Job, Model, absolute
+from uatlite.lab.evaluate.models import TRAIN, Job, Model, absolute
 from uatlite.lab.evaluate.plan import CALIBRATION, REFERENCE, REFERENCE_ROWS, TEST
 from uatlite.lab.evaluate.runs import Remote, nothing
 from uatlite.lab.evaluate.store import Arrays, kept_arrays
 from uatlite.lab.train.fine_tune import fine_tune, steps
 from uatlite.lab.train.methods import METHOD_TRAININGS
-from uatlite.lab.train.recipe import (
-    CHANGES,
-    PLAIN,
-    RECIPES,
-    MethodTraining,
-    Recipe,
-    TrainingJob,
-    read_finished,
-    recipe_for,
-)
+from uatlite.lab.train.recipe import CHANGES, PLAIN, MethodTraining, Recipe, TrainingJob, read_finished, recipe_for
 from uatlite.metrics.intervals import RESAMPLES
 from uatlite.model.architectures import HEADS
 from uatlite.model.load import Checkpoint, load_checkpoint
@@ -49,11 +40,18 @@ from uatlite.values import Dataset
 BACKBONE = "bert-base-uncased"
 TRAINING_ROWS = 10
 """With a row limit, training uses at most this many times as many rows as are evaluated."""
+TRAINING_SHARE = 70
+"""Per cent of the calibration rows that train where there are no training rows."""
+LARGER = "test-original"
+"""A labelled test set that some tasks have besides the paper's, which is half of a dev set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReproductionSettings:
-    """Backbones, data, and how many rows, seeds and resamples."""
+    """Backbones, data, and how many rows, seeds and resamples.
+
+    With `limit`, two defaults change: ten times as many training rows, and the recipe for few rows.
+    """
 
     backbone: str | None = None
     """the backbone of every table; the paper's by default"""
@@ -67,9 +65,9 @@ class ReproductionSettings:
     """rows drawn from each evaluated set"""
     train_limit: int | None = None
     """rows drawn to train on"""
-    recipe: Recipe = RECIPES["paper"]
-    by_task: Mapping[str, Recipe] = field(default_factory=dict)
-    """task -> its recipe, where that is another one"""
+    recipe: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """what is different from the recipe, for every task"""
     resamples: int = RESAMPLES
     tasks: tuple[str, ...] = ()
     """only models of these tasks; cells of others stay empty. All tasks by default"""
@@ -83,37 +81,20 @@ class ReproductionSettings:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
         for task in self.tasks:
             check_choice("task", task, catalogue())
+        self.recipe_of("")
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        limit: int | None = None,
-        train_limit: int | None = None,
-        recipe: str | None = None,
-        precision: str | None = None,
-        **others: Any,
-    ) -> "ReproductionSettings":
-        """With `limit`, the defaults change: ten times as many training rows, and the recipe for few rows."""
-        name = recipe or ("paper" if limit is None else "few-rows")
-        train_limit = train_limit or (None if limit is None else TRAINING_ROWS * limit)
-        changes: dict[str, Any] = {} if precision is None else {"precision": precision}
-        by_task = {task: replace(recipe_for(name, task), **changes) for task in CHANGES.get(name, ())}
-        usual = replace(recipe_for(name), **changes)
-        return cls(limit=limit, train_limit=train_limit, recipe=usual, by_task=by_task, **others)
+    @property
+    def recipe_name(self) -> str:
+        return self.recipe or ("paper" if self.limit is None else "few-rows")
 
     def recipe_of(self, task: str) -> Recipe:
         """How models of a task are trained."""
-        return self.by_task.get(task, self.recipe)
+        return replace(recipe_for(self.recipe_name, task), **self.changes)
 
-    def absolute(self) -> "ReproductionSettings":
-        """The same settings for a process with another working directory."""
-        return replace(
-            self,
-            backbone=self.backbone and absolute(self.backbone),
-            others=tuple(map(absolute, self.others)),
-            data_dir=self.data_dir and self.data_dir.absolute(),
-        )
+    @property
+    def training_rows(self) -> int | None:
+        """At most this many rows are trained on."""
+        return self.train_limit or (None if self.limit is None else TRAINING_ROWS * self.limit)
 
     @property
     def substitutes(self) -> tuple[str, ...]:
@@ -131,18 +112,21 @@ class ReproductionSettings:
 
     def describe(self, trained: Collection[str]) -> list[str]:
         """The settings in words, for the head of the report; `trained` are the tasks with models on it."""
+        limit = self.training_rows
         rows = "all rows of each set" if self.limit is None else f"at most {self.limit:,} rows of each set"
-        training = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
+        training = "all training rows" if limit is None else f"at most {limit:,} training rows"
         backbone = self.backbone_of(None)
         fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
         seeds = "one seed" if self.seeds == 1 else (
             f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one"
         )  # fmt: skip
-        usual = asdict(self.recipe)
+        usual = asdict(self.recipe_of(""))
         recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
-        for task in (task for task in self.by_task if task in trained):
-            differs = {name: value for name, value in asdict(self.by_task[task]).items() if value != usual[name]}
-            recipe += f"; {task}: {', '.join(f'{name} {value}' for name, value in differs.items())}"
+        for task in filter(trained.__contains__, CHANGES[self.recipe_name]):
+            differs = [
+                f"{name} {value}" for name, value in asdict(self.recipe_of(task)).items() if value != usual[name]
+            ]
+            recipe += f"; {task}: {', '.join(differs)}"
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {training}; "
             f"{seeds}{fewer}.",
@@ -150,73 +134,6 @@ class ReproductionSettings:
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
             "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
         ]
-
-
-# ── rows ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-TRAINING_SHARE = 70
-"""Per cent of the calibration rows that train where there are no training rows."""
-LARGER = "test-original"
-"""A labelled test set that some tasks have besides the paper's, which is half of a dev set."""
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """The rows of one task, read when first used."""
-
-    task: Task
-    settings: ReproductionSettings
-
-    @cached_property
-    def divided(self) -> tuple[Dataset, Dataset] | None:
-        """The calibration rows as (training, calibration); None where the task has training rows of its own."""
-        try:
-            find_rows(self.task, "train", self.settings.data_dir)
-        except DataError:
-            rows = load(self.task, CALIBRATION, self.settings.data_dir)
-            return _share(rows, self.task, (0, TRAINING_SHARE)), _share(rows, self.task, (TRAINING_SHARE, 100))
-        return None
-
-    @cached_property
-    def train(self) -> Dataset:
-        limit = self.settings.train_limit
-        if self.divided is None:
-            return load(self.task, "train", self.settings.data_dir, limit=limit)
-        return draw(self.divided[0], limit)
-
-    @cached_property
-    def calibration(self) -> Dataset:
-        return self.test(CALIBRATION) if self.divided is None else draw(self.divided[1], self.settings.limit)
-
-    def test(self, split: str = TEST) -> Dataset:
-        """The rows of a split; in place of test rows that are too few for the limit, those of a larger labelled set."""
-        rows = load(self.task, split, self.settings.data_dir, limit=self.settings.limit)
-        if split == TEST and LARGER in self.task.splits and len(rows) < (self.settings.limit or 0):
-            with suppress(DataError):  # it is in files only, and not everyone has them
-                return load(self.task, LARGER, self.settings.data_dir, limit=self.settings.limit)
-        return rows
-
-    @property
-    def note(self) -> str:
-        """Where the training rows came from, in words."""
-        divided = "" if self.divided is None else (
-            f" ({self.task.name} has no training rows here: {TRAINING_SHARE} % of its calibration rows train, the "
-            "others calibrate; the test rows are untouched)"
-        )  # fmt: skip
-        limit = self.settings.train_limit
-        fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(self.train) < limit else ""
-        return f"{self.task.name}: trained on {len(self.train):,} rows of {self.train.source}{divided}{fewer}"
-
-
-def _share(dataset: Dataset, task: Task, share: tuple[int, int]) -> Dataset:
-    """The rows between two percentages; rows of one group, such as an article, stay together."""
-    column = task.layout.group
-    groups: list[Hashable] | None = None if column is None else [str(row.meta[column]) for row in dataset.examples]
-    examples = take_share(dataset.examples, share, groups)
-    return replace(dataset, examples=tuple(examples), source=f"{dataset.source}, {share[0]}–{share[1]} % of those")
-
-
-# ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def training_of(model: Model) -> MethodTraining:
@@ -246,36 +163,72 @@ class FineTunedModels:
         self.settings = settings
         self._directory = directory
         self._arrays = Pieces(directory / "kept")
-        self.data = cache(lambda task: TaskData(find_task(task), settings))
+        self._divided = cache(self._divide)
         self.dataset = cache(self._dataset)
-        self._loaded: tuple[Model, Checkpoint] | None = None
+        self.load = lru_cache(maxsize=1)(self._load)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FineTunedModels, (self._directory.absolute(), self.settings.absolute())
+        """For a process with another working directory."""
+        settings = replace(
+            self.settings,
+            backbone=self.settings.backbone and absolute(self.settings.backbone),
+            others=tuple(map(absolute, self.settings.others)),
+            data_dir=self.settings.data_dir and self.settings.data_dir.absolute(),
+        )
+        return FineTunedModels, (self._directory.absolute(), settings)
 
-    # ── what a cell needs ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def fine_tunings(self, cell: CellSpec) -> list[Model]:
-        """The models of a cell, one for each seed."""
-        training = METHOD_TRAININGS.get(cell.contender.method.key, PLAIN)
-        backbone = self.settings.backbone_of(cell.backbone)
-        allowed = [self.settings.seeds, cell.seeds, None if training is PLAIN else self.settings.trained_seeds]
-        seeds = min(count for count in allowed if count is not None)
-        return [Model(backbone, cell.task, training.key, seed) for seed in range(seeds)]
-
-    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
-        return [(fit, fit.seed) for fit in self.fine_tunings(cell)]
+    # ── rows ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def task(self, on: str) -> Task:
         return find_task(on.partition("/")[0])
 
-    def _dataset(self, name: str) -> Dataset:
-        """The set called 'mnli', 'mnli/test' or 'mnli/calibration'; 'mnli/reference' says what is in scope."""
-        task, _, split = name.partition("/")
-        data = self.data(task)
+    def _dataset(self, on: str) -> Dataset:
+        """The set called 'mnli' or 'mnli/test', 'mnli/calibration', 'mnli/train'; 'mnli/reference' is in scope.
+
+        In place of test rows that are too few for the limit, those of a larger labelled set.
+        """
+        (name, _, split), settings = on.partition("/"), self.settings
         if split == REFERENCE:
-            return draw(data.train.in_scope(), REFERENCE_ROWS)
-        return data.calibration if split == CALIBRATION else data.test(split or TEST)
+            return draw(self.dataset(f"{name}/{TRAIN}").in_scope(), REFERENCE_ROWS)
+        limit = settings.training_rows if split == TRAIN else settings.limit
+        if split in (TRAIN, CALIBRATION) and (parts := self._divided(name)):
+            return draw(parts[split], limit)
+        task = self.task(name)
+        rows = load(task, split or TEST, settings.data_dir, limit=limit)
+        if split in ("", TEST) and LARGER in task.splits and len(rows) < (limit or 0):
+            with suppress(DataError):  # it is in files only, and not everyone has them
+                return load(task, LARGER, settings.data_dir, limit=limit)
+        return rows
+
+    def _divide(self, name: str) -> dict[str, Dataset]:
+        """The calibration rows of a task without training rows, as training and calibration rows; else empty.
+
+        Rows of one group, such as an article, stay together.
+        """
+        task, data_dir = self.task(name), self.settings.data_dir
+        try:
+            find_rows(task, TRAIN, data_dir)
+        except DataError:
+            data, column = load(task, CALIBRATION, data_dir), task.layout.group
+            groups = None if column is None else [str(row.meta[column]) for row in data.examples]
+            parts = {}
+            for split, share in ((TRAIN, (0, TRAINING_SHARE)), (CALIBRATION, (TRAINING_SHARE, 100))):
+                source = f"{data.source}, {share[0]}–{share[1]} % of those"
+                parts[split] = replace(data, examples=tuple(take_share(data.examples, share, groups)), source=source)
+            return parts
+        return {}
+
+    def training_note(self, name: str) -> str:
+        """Where the training rows of a task came from, in words."""
+        divided = ""
+        if self._divided(name):
+            divided = (
+                f" ({name} has no training rows here: {TRAINING_SHARE} % of its calibration rows train, the others "
+                "calibrate; the test rows are untouched)"
+            )
+        limit, rows = self.settings.training_rows, self.dataset(f"{name}/{TRAIN}")
+        fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(rows) < limit else ""
+        return f"{name}: trained on {len(rows):,} rows of {rows.source}{divided}{fewer}"
 
     def reference(self, model: Model) -> str:
         return f"{model.task}/{REFERENCE}"
@@ -288,13 +241,15 @@ class FineTunedModels:
         scaled = f", ×{job.scale:g}" if job.scale != 1 else ""
         return f"predicting {job.method.name} on {job.on}{perturbed}{scaled}, {title_of(job.model)}"
 
-    def kept(self, name: str, fit: Model, identity: Sequence[object], compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays computed with a model, stored in DIR/kept; `identity` is all else that decides their values."""
-        text = json.dumps([*identity, self.path(fit).name], sort_keys=True, default=asdict)
-        piece = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
-        return kept_arrays(self._arrays, piece, compute)
+    # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    # ── fine-tuning ────────────────────────────────────────────────────────────────────────────────────────────────
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        """The models of a cell, one for each seed."""
+        training = METHOD_TRAININGS.get(cell.contender.method.key, PLAIN)
+        backbone = self.settings.backbone_of(cell.backbone)
+        allowed = [self.settings.seeds, cell.seeds, None if training is PLAIN else self.settings.trained_seeds]
+        seeds = min(count for count in allowed if count is not None)
+        return [(Model(backbone, cell.task, training.key, seed), seed) for seed in range(seeds)]
 
     def path(self, fit: Model) -> Path:
         """The directory of a model; other rows, another recipe or backbone give another one."""
@@ -302,23 +257,34 @@ class FineTunedModels:
         key = hashlib.sha256(identity.encode()).hexdigest()[:10]
         return self._directory / "models" / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
 
+    def _load(self, fit: Model) -> Checkpoint:
+        return load_checkpoint(self.path(fit), kind=self.task(fit.task).kind)
+
+    def kept(self, name: str, fit: Model, identity: Sequence[object], compute: Callable[[], Arrays]) -> Arrays:
+        """Arrays computed with a model, stored in DIR/kept; `identity` is all else that decides their values."""
+        text = json.dumps([*identity, self.path(fit).name], sort_keys=True, default=asdict)
+        piece = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+        return kept_arrays(self._arrays, piece, compute)
+
     def work(self, fit: Model) -> float:
         """The work of a fine-tuning, in passes over a sequence."""
         return self._step(fit) * steps(training_of(fit), self._job(fit), len(members_of(fit)))
 
     def _step(self, fit: Model) -> float:
         """The work of an optimizer step; forward and backward together count as three passes."""
-        data = self.data(fit.task)
-        batch = min(self.settings.recipe_of(fit.task).batch_size, len(data.train))
-        return (
-            3.0 * batch * (len(data.task.labels) if "choices" in HEADS[data.task.kind].inputs else 1)
-        )  # one for each option
+        job, task = self._job(fit), self.task(fit.task)
+        batch = min(job.recipe.batch_size, len(job.train))
+        return 3.0 * batch * (len(task.labels) if "choices" in HEADS[task.kind].inputs else 1)  # one for each option
 
-    def fine_tune(self, fit: Model, advance: Callable[[float], None]) -> None:
+    def _job(self, fit: Model) -> TrainingJob:
+        rows = self.dataset(f"{fit.task}/{TRAIN}")
+        return TrainingJob(fit.name, rows, recipe=self.settings.recipe_of(fit.task), seed=fit.seed)
+
+    def fine_tune(self, fit: Model, advance: Callable[[float], None] = nothing) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
         bases = members_of(fit)
         for base in bases:
-            self.fine_tune(base, nothing)
+            self.fine_tune(base)
         step = self._step(fit)
         with hub_access(fit.name):
             fine_tune(
@@ -338,21 +304,9 @@ class FineTunedModels:
         missing = [fit for fit in fits if read_finished(self.path(fit)) is None]
         for wave in ([fit for fit in missing if not members_of(fit)], [fit for fit in missing if members_of(fit)]):
             if wave:
-                remote.run([partial(fine_tune_here, self, fit) for fit in wave], nothing)
+                remote.run([partial(self._fine_tune_there, fit) for fit in wave], nothing)
 
-    def load(self, fit: Model) -> Checkpoint:
-        """A trained model; the last one stays in memory."""
-        if self._loaded is None or self._loaded[0] != fit:
-            self._loaded = fit, load_checkpoint(self.path(fit), kind=self.task(fit.task).kind)
-        return self._loaded[1]
-
-    def _job(self, fit: Model) -> TrainingJob:
-        recipe = self.settings.recipe_of(fit.task)
-        return TrainingJob(fit.name, self.data(fit.task).train, recipe=recipe, seed=fit.seed)
-
-
-def fine_tune_here(source: FineTunedModels, fit: Model) -> float:
-    """Train a model of a reproduction on another machine that sees its directory."""
-    with suppress(*UNAVAILABLE):
-        source.fine_tune(fit, nothing)
-    return 0.0
+    def _fine_tune_there(self, fit: Model) -> float:
+        with suppress(*UNAVAILABLE):
+            self.fine_tune(fit)
+        return 0.0

@@ -7,19 +7,22 @@ DIR/tables/NAME.md .tex .csv .json    each table
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby, product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from uatlite.lab.evaluate.cells import Cell, Grid, Line
+from uatlite.lab.evaluate.comparison import Relation
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.claims import Findings, Reproduction, findings_of
-from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
-from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
+from uatlite.lab.paper.claims import Findings, Reproduction
+from uatlite.lab.paper.probes import ATTENTION, attention_maps, models_of
+from uatlite.lab.paper.reproduction import Reproducer, ReproductionProgress
 from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.maps import AttentionMaps, bars_figure, cells_figure
@@ -54,7 +57,7 @@ def write_reproduction(
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
     runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
     done: list[tuple[Reproduction, Sequence[RenderedFigure]]] = []
-    for table in reproduce(names, runs, progress, remote):
+    for table in Reproducer(runs, progress, remote).tables(names):
         for name in ("tables", "figures"):
             make_directory(directory / name)
         done.append((table, figures_of(table, runs)))
@@ -63,7 +66,7 @@ def write_reproduction(
         for figure in done[-1][1]:
             figure.write(directory / "figures")
     tables = [table for table, _ in done]
-    findings = findings_of(tables)
+    findings = Findings(tables)
     trained = settings.describe({model.task for model in findings.models})
     texts = [f"# {_TITLE}", findings_markdown(findings), "\n".join(trained)]
     texts += [_as_markdown(table).rstrip("\n") for table in tables]
@@ -207,7 +210,7 @@ def figures_of(table: Reproduction, runs: Runs) -> list[RenderedFigure]:
         values = _values(grid, rows, columns, ("mean",))[..., 0]
         return [cells_figure(name, title, _headings(rows), _headings(columns), values)]
     spec = next(declaration.specs())
-    arrays = attention_maps(spec, source_of(runs).fine_tunings(spec)[0], runs)
+    arrays = attention_maps(spec, models_of(spec, runs)[0], runs)
     plain, modulated, change = (weights_of(arrays) for weights_of in ATTENTION.values())
     maps = AttentionMaps(tuple(map(str, arrays["tokens"])), "mean over layers and heads", modulated, plain, change)
     return [maps.figure(name, title)]
@@ -260,10 +263,11 @@ def _claims(findings: Findings) -> dict[str, str]:
 
 
 def _ours(findings: Findings) -> Table:
+    counts, outcomes = Counter((each.method, each.rival, each.outcome) for each in findings.ours), get_args(Relation)
     rows = (
-        Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
-        for method, rival, counts in findings.of_ours()
+        Row(method, (Entry(rival), *(Entry(f"{counts[method, rival, outcome]}") for outcome in outcomes)))
+        for method, rival in sorted({(each.method, each.rival) for each in findings.ours})
     )
-    columns = (Column("against", number=False), *map(Column, ("better", "level", "worse")))
+    columns = (Column("against", number=False), *map(Column, outcomes))
     caption = "How often a method is better or worse beyond chance, in cells whose column has a better direction"
     return Table("", columns, tuple(rows), corner="method", caption=caption)
