@@ -12,11 +12,8 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertTokenizer,
-    PreTrainedModel,
 )
 
 from uatlite.classifier.classifiers import PRODUCTS
@@ -51,7 +47,7 @@ _BERT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _DEBERTA = (*_BERT, "pooler_dropout", "cls_dropout")
 
 # name -> (model_type, what differs from _SIZES, the settings that hold its own dropout rates)
-TINY: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
+TINY = {
     "bert": ("bert", {}, _BERT),
     "roberta": ("roberta", {}, _BERT),
     "xlm-roberta": ("xlm-roberta", {}, _BERT),
@@ -96,15 +92,7 @@ _RENAMED = {  # what these families call the sizes
 }
 
 
-def build(
-    name: str,
-    *,
-    seed: int = 0,
-    rate: float | None = None,
-    choices: bool = False,
-    tokens: bool = False,
-    **changes: object,
-) -> PreTrainedModel:
+def build(name, *, seed=0, rate=None, choices=False, tokens=False, **changes):
     """A new tiny classifier in evaluation mode; `rate` sets each of its own dropout rates."""
     kind, differs, rates = TINY[name]
     sizes = {key: value for key, value in _SIZES.items() if key not in _RENAMED.get(name, ())}
@@ -120,13 +108,13 @@ def build(
     return model.eval()
 
 
-def _draw(name: str, values: Tensor) -> None:
+def _draw(name, values):
     """Weights of spread 0.25, gains of normalisations around 1: nothing in the model is flat or zero."""
     gain = values.ndim == 1 and name.endswith("weight") and ("norm" in name.lower() or ".ln_" in name)
     values.normal_(1.0 if gain else 0.0, 0.25)
 
 
-def encode(lengths: tuple[int, ...], *, side: str = "right", tokens: int | None = None, seed: int = 0) -> Encoded:
+def encode(lengths, *, side="right", tokens=None, seed=0):
     """Random texts of these lengths, padded on a side to the longest or to `tokens`."""
     tokens = max(lengths) if tokens is None else tokens
     generator = torch.Generator().manual_seed(seed)
@@ -139,7 +127,7 @@ def encode(lengths: tuple[int, ...], *, side: str = "right", tokens: int | None 
     return {"input_ids": ids, "attention_mask": mask}
 
 
-BATCHES: dict[str, Callable[[], Encoded]] = {
+BATCHES = {
     "unpadded": lambda: encode((9, 9, 9)),
     "right": lambda: encode(LENGTHS, side="right", tokens=11),
     "left": lambda: encode(LENGTHS, side="left", tokens=11),
@@ -152,27 +140,27 @@ TOGETHER = {"lab/paper": "ray", "scoring": "ray", "lab/report": "report"}
 """Rooms whose tests run on one worker: they share what takes long to make, or start a cluster of several processes."""
 
 
-def _place(path: str) -> int:
+def _place(path):
     return next((place for place, start in enumerate(HEAVY) if path.startswith(f"tests/{start}")), len(HEAVY))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _place(item.nodeid))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Modules and tests stay to the end: the garbage collector, which every training calls, need not visit them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """The tests of a file run on one worker, in order, and so do those of the rooms in `TOGETHER`."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             rooms = (name for room, name in TOGETHER.items() if nodeid.startswith(f"tests/{room}/"))
             return next(rooms, nodeid.split("::")[0])
 
@@ -181,7 +169,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread():
     """Tiny matrices run fastest on one thread, and the machine's other cores stay free."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -190,62 +178,62 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Callable[..., PreTrainedModel]:
+def tiny():
     """`tiny(name, rate=None, choices=False, tokens=False, **changes)`: a new model that the test may change."""
     return build
 
 
 @pytest.fixture(scope="session")
-def texts() -> Callable[..., Encoded]:
+def texts():
     """`texts(lengths, side="right", tokens=None, seed=0)`: a batch of random texts."""
     return encode
 
 
 @pytest.fixture(scope="session")
-def shared() -> Callable[..., PreTrainedModel]:
+def shared():
     """`shared(name)`: the session's one model of an architecture, which no test may change."""
     return cache(build)
 
 
 @pytest.fixture(scope="session")
-def table() -> tuple[str, ...]:
+def table():
     """The names of all tiny architectures."""
     return TABLE
 
 
 @pytest.fixture(params=TABLE)
-def architecture(request: pytest.FixtureRequest) -> str:
+def architecture(request):
     """The name of each tiny architecture."""
     return str(request.param)
 
 
 @pytest.fixture
-def model(architecture: str, shared: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+def model(architecture, shared):
     """The session's model of `architecture`; no test may change it."""
     return shared(architecture)
 
 
 @pytest.fixture(params=tuple(BATCHES))
-def encoded(request: pytest.FixtureRequest) -> Encoded:
+def encoded(request):
     """Three texts: unpadded, padded on the right, padded on the left."""
     return BATCHES[request.param]()
 
 
 @pytest.fixture(params=("bert", "roberta"))
-def chooser(request: pytest.FixtureRequest, shared: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+def chooser(request, shared):
     """A multiple-choice model; no test may change it."""
     return shared(request.param, choices=True)
 
 
 @pytest.fixture
-def choices() -> Encoded:
+def choices():
     """Two questions with four choices of several lengths: (batch, choices, tokens)."""
     flat = encode((9, 5, 7, 6, 4, 8, 3, 7))
     return {name: value.view(2, 4, -1) for name, value in flat.items()}
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> BertTokenizer:
+def tokenizer():
     """A tokenizer for the tiny models: the words are a0 .. a55."""
     marks = ["[UNK]", "[PAD]", "[CLS]", "[SEP]"]
     words = [f"a{number}" for number in range(VOCABULARY - len(marks))]
@@ -253,10 +241,10 @@ def tokenizer() -> BertTokenizer:
 
 
 @pytest.fixture(scope="session")
-def made_texts() -> Callable[..., list[str]]:
+def made_texts():
     """`made_texts(rows, seed=0, longest=20)`: random texts of the tiny tokenizer's words."""
 
-    def make(rows: int, seed: int = 0, longest: int = 20) -> list[str]:
+    def make(rows, seed=0, longest=20):
         generator = np.random.default_rng(seed)
         sizes = generator.integers(3, longest, size=rows)
         return [" ".join(f"a{word}" for word in generator.integers(0, 56, size=size)) for size in sizes]
@@ -264,7 +252,7 @@ def made_texts() -> Callable[..., list[str]]:
     return make
 
 
-KINDS_OF_MODELS: dict[str, dict[str, Any]] = {
+KINDS_OF_MODELS = {
     "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
     "choice": {"choices": True},
     "labels": {
@@ -278,13 +266,13 @@ KINDS_OF_MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def product_of(tokenizer: BertTokenizer) -> Callable[..., Any]:
+def product_of(tokenizer):
     """`product_of(kind, config=None, **options)`: a new product with a tiny model of this kind.
 
     The tagger finds entities here and there: it is sure of what it says, and of no entity more often than not.
     """
 
-    def make(kind: str, config: object = None, **options: Any) -> Any:
+    def make(kind, config=None, **options):
         model = build("bert", **KINDS_OF_MODELS[kind])
         if kind == "entities":
             model.classifier.weight.data *= 5
@@ -296,9 +284,7 @@ def product_of(tokenizer: BertTokenizer) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def saved(
-    tmp_path_factory: pytest.TempPathFactory, product_of: Callable[..., Any], made_texts: Callable[..., list[str]]
-) -> Path:
+def saved(tmp_path_factory, product_of, made_texts):
     """The directory of a calibrated classifier of three classes."""
     directory = tmp_path_factory.mktemp("classifier") / "saved"
     clf, texts = product_of("one", "uat:samples=2"), made_texts(150)
@@ -310,14 +296,14 @@ def saved(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
+def interruptible():
     """Processes that tests start must hear SIGINT, also where a shell started pytest in the background, deaf to it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     """Debian's Chromium, driven by Playwright. Where CI is set it must be there.
 
     It closes with its module: while it is open an event loop runs in this thread, and other tests start their own.

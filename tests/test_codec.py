@@ -18,7 +18,7 @@ from uatlite.values import Floats, Integers
 class Circle:
     radius: float
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.radius < 0:
             raise ConfigurationError(f"radius={self.radius} is below 0.")
 
@@ -57,12 +57,12 @@ DRAWING = Drawing(
 )
 
 
-def stored() -> tuple[Any, dict[str, Any]]:
-    arrays: dict[str, Any] = {}
+def stored():
+    arrays = {}
     return json.loads(json.dumps(dump(DRAWING, arrays), allow_nan=False)), arrays
 
 
-def test_what_is_stored_comes_back_equal() -> None:
+def test_what_is_stored_comes_back_equal():
     state, arrays = stored()
     again = load(Drawing, state, arrays, advice="draw again.")
     for name in ("name", "limits", "shapes", "frame", "colour", "notes", "background", "visible", "layer"):
@@ -72,7 +72,7 @@ def test_what_is_stored_comes_back_equal() -> None:
     assert again.cache is None
 
 
-def test_only_a_union_names_its_class_and_arrays_stand_beside_the_json() -> None:
+def test_only_a_union_names_its_class_and_arrays_stand_beside_the_json():
     state, arrays = stored()
     assert state["shapes"] == [{"is": "Circle", "radius": 1.0}, {"is": "Square", "side": 1.0}]
     assert state["frame"] == {"side": 2.0}
@@ -81,14 +81,14 @@ def test_only_a_union_names_its_class_and_arrays_stand_beside_the_json() -> None
     assert sorted(arrays) == ["counts", "points"]
 
 
-def test_without_a_place_for_them_arrays_are_lists_and_nan_is_null() -> None:
+def test_without_a_place_for_them_arrays_are_lists_and_nan_is_null():
     state = dump(DRAWING)
     assert state["points"] == [[1.0, None], [3.0, 4.0]]
     again = load(Drawing, {**state, "points": [[1.0, 2.0]]}, advice="draw again.")
     np.testing.assert_array_equal(again.points, [[1.0, 2.0]])
 
 
-def test_a_missing_field_takes_its_default() -> None:
+def test_a_missing_field_takes_its_default():
     assert load(Square, {}, advice="draw again.") == Square()
     assert math.isnan(load(Square, {"side": None}, advice="draw again.").side)
 
@@ -113,13 +113,13 @@ def test_a_missing_field_takes_its_default() -> None:
         ({"layer": 1.5}, "layer: 1.5 is not a whole number"),
     ],
 )
-def test_a_fault_is_named_by_its_path(change: dict[str, Any], message: str) -> None:
+def test_a_fault_is_named_by_its_path(change, message):
     state, arrays = stored()
     with pytest.raises(StoreError) as error:
         load(Drawing, {**state, **change}, arrays, advice="draw again.")
     assert str(error.value) == f"the stored Drawing is broken ({message}); draw again."
 
 
-def test_what_cannot_be_stored_is_an_error_at_once() -> None:
+def test_what_cannot_be_stored_is_an_error_at_once():
     with pytest.raises(TypeError, match="is a set, which is not stored"):
-        dump(replace(DRAWING, name={1}))  # type: ignore[arg-type]
+        dump(replace(DRAWING, name={1}))

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import UncertaintyClassifier
 
@@ -17,12 +15,7 @@ CLASSES = {0: "bad", 1: "fair", 2: "good"}
 
 
 @pytest.fixture(scope="module")
-def home(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny: Callable[..., PreTrainedModel],
-    tokenizer: BertTokenizer,
-    made_texts: Callable[..., list[str]],
-) -> Path:
+def home(tmp_path_factory, tiny, tokenizer, made_texts):
     """A directory with a model, labelled.csv and new.csv."""
     directory = tmp_path_factory.mktemp("examples")
     model = tiny("bert", id2label=CLASSES, label2id={name: column for column, name in CLASSES.items()})
@@ -37,7 +30,7 @@ def home(
     return directory
 
 
-def run(script: str, home: Path, *arguments: str) -> str:
+def run(script, home, *arguments):
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / script), "model", "labelled.csv", *arguments],
         cwd=home,
@@ -49,7 +42,7 @@ def run(script: str, home: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_own_csv(home: Path) -> None:
+def test_own_csv(home):
     printed = run("own_csv.py", home, "new.csv", "--target-risk", "0.4", "--save", "calibrated")
     assert "8 predictions of 3 classes" in printed
     decisions = pd.read_csv(home / "decisions.csv")
@@ -60,7 +53,7 @@ def test_own_csv(home: Path) -> None:
     assert again.confidence == pytest.approx(decisions["confidence"].to_numpy(), abs=1e-5)
 
 
-def test_pipeline_and_sklearn(home: Path) -> None:
+def test_pipeline_and_sklearn(home):
     printed = run("pipeline_and_sklearn.py", home)
     assert "cross-validated NLL: " in printed
     assert "macro avg" in printed
@@ -68,7 +61,7 @@ def test_pipeline_and_sklearn(home: Path) -> None:
     assert (home / "calibration.png").stat().st_size > 0
 
 
-def test_explain_and_report(home: Path) -> None:
+def test_explain_and_report(home):
     printed = run("explain_and_report.py", home, "a1 a2 a3", "--methods", "base,ts,uat:samples=2")
     assert printed.startswith("a1 ")
     assert "base+ts" in printed
@@ -77,5 +70,5 @@ def test_explain_and_report(home: Path) -> None:
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_short(script: Path) -> None:
+def test_an_example_is_short(script):
     assert len(script.read_text("utf-8").splitlines()) <= 60

@@ -18,12 +18,11 @@ from uatlite.predictive import (
     summarise,
     summarise_gaussian,
 )
-from uatlite.values import Floats, Integers
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
 
 
-def test_each_part_by_its_definition() -> None:
+def test_each_part_by_its_definition():
     found = predict(LOGITS)
     for row in range(20):
         passes = [np.exp(z) / np.exp(z).sum() for z in LOGITS[:, row]]
@@ -42,7 +41,7 @@ def test_each_part_by_its_definition() -> None:
 
 
 @given(arrays(np.float64, (3, 2, 4), elements=st.floats(-1e4, 1e4)))
-def test_the_laws_hold_for_any_logits(logits) -> None:
+def test_the_laws_hold_for_any_logits(logits):
     found = predict(logits)
     assert found.probabilities.sum(axis=1) == pytest.approx(1)
     assert (found.mutual_information >= 0).all()
@@ -51,13 +50,13 @@ def test_the_laws_hold_for_any_logits(logits) -> None:
     assert ((found.margin >= 0) & (found.margin <= found.confidence)).all()
 
 
-def test_passes_that_agree_carry_no_epistemic_uncertainty() -> None:
+def test_passes_that_agree_carry_no_epistemic_uncertainty():
     found = predict(np.repeat(LOGITS[:1], 5, axis=0))
     assert (found.mutual_information < 1e-15).all()
     assert (found.variance < 1e-30).all()
 
 
-def test_one_pass_and_one_class() -> None:
+def test_one_pass_and_one_class():
     single = predict(LOGITS[:1])
     assert single.probabilities == pytest.approx(softmax(LOGITS[0]))
     for unknown in (single.variance, single.mutual_information, single.expected_entropy):
@@ -68,7 +67,7 @@ def test_one_pass_and_one_class() -> None:
     assert (alone.entropy == 0).all()
 
 
-def test_logits_beyond_the_range_of_exp() -> None:
+def test_logits_beyond_the_range_of_exp():
     found = predict(np.array([[[1000.0, -1000.0]]]))
     assert found.probabilities.tolist() == [[1, 0]]
     assert found.entropy.tolist() == [0]
@@ -82,19 +81,19 @@ def test_logits_beyond_the_range_of_exp() -> None:
         (np.array([[[0.0, np.nan]]]), r"logits\[0, 0, 1\] is nan"),
     ],
 )
-def test_bad_logits_are_refused(logits, message) -> None:
+def test_bad_logits_are_refused(logits, message):
     with pytest.raises(InputError, match=message):
         predict(logits)
 
 
-def test_margin_variances_are_those_of_the_two_best_classes() -> None:
+def test_margin_variances_are_those_of_the_two_best_classes():
     logits = np.random.default_rng(1).normal(size=(5, 40, 3))
     for row, variance in enumerate(margin_variance(logits)):
         first, second = np.argsort(-logits[:, row].mean(axis=0))[:2]
         assert variance == pytest.approx((logits[:, row, first] - logits[:, row, second]).var(ddof=1))
 
 
-def test_a_gaussian_margin_agrees_with_many_sampled_passes() -> None:
+def test_a_gaussian_margin_agrees_with_many_sampled_passes():
     rng = np.random.default_rng(5)
     logits, variance = rng.normal(0, 2, (40, 4)), rng.uniform(0.05, 6.0, 40)
     found = summarise_gaussian(logits, variance)
@@ -110,13 +109,13 @@ def test_a_gaussian_margin_agrees_with_many_sampled_passes() -> None:
     assert found.probabilities == pytest.approx(softmax(logits))
 
 
-def test_a_gaussian_is_summarised_in_one_call_as_node_by_node() -> None:
+def test_a_gaussian_is_summarised_in_one_call_as_node_by_node():
     """`apply` may depend on the row, as a calibrator does that knows each row's variance; exactly the same numbers."""
     rng = np.random.default_rng(6)
     logits, variance, scales = rng.normal(0, 2, (5, 3)), rng.uniform(0.05, 6.0, 5), rng.uniform(0.5, 2.0, 5)
     calls = []
 
-    def apply(given: Floats, rows: Integers) -> Floats:
+    def apply(given, rows):
         calls.append(len(given))
         return softmax(given * scales[rows][:, None])
 
@@ -129,7 +128,7 @@ def test_a_gaussian_is_summarised_in_one_call_as_node_by_node() -> None:
         np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
 
 
-def test_an_unknown_variance_leaves_the_other_measures() -> None:
+def test_an_unknown_variance_leaves_the_other_measures():
     logits = np.array([[2.0, 0.0, -1.0], [0.5, 0.4, 0.3]])
     found = summarise_gaussian(logits, np.array([0.0, 1.0]))
     assert np.isnan(found.mutual_information).tolist() == [True, False]

@@ -5,24 +5,21 @@ from functools import cache
 import numpy as np
 import pytest
 
-from reference import Build, Sample, Texts
-from uatlite.classifier.classifiers import UncertaintyClassifier
-
 CLASSES = ("bad", "fair", "good")
 
 
 @pytest.fixture(scope="session")
-def build(product_of: Build) -> Build:
+def build(product_of):
     """`build(config=None, choices=False, **options)`: a new tiny classifier."""
     return lambda config=None, choices=False, **options: product_of("choice" if choices else "one", config, **options)
 
 
 @pytest.fixture(scope="session")
-def labelled(build: Build, made_texts: Texts) -> Sample:
+def labelled(build, made_texts):
     """`labelled(rows, seed=0)`: texts, and labels that the tiny model's probabilities are right about."""
 
     @cache
-    def make(rows: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    def make(rows, seed=0):
         texts = made_texts(rows, seed)
         probabilities = build("base").predict_proba(texts)
         drawn = np.random.default_rng(seed).random((rows, 1))
@@ -32,13 +29,13 @@ def labelled(build: Build, made_texts: Texts) -> Sample:
 
 
 @pytest.fixture(scope="session")
-def _calibrated(build: Build, labelled: Sample) -> UncertaintyClassifier:
+def _calibrated(build, labelled):
     texts, labels = labelled(300)
     return build().calibrate(texts, labels, target_risk=0.5, label_sets=0.8)
 
 
 @pytest.fixture
-def calibrated(_calibrated: UncertaintyClassifier, build: Build) -> UncertaintyClassifier:
+def calibrated(_calibrated, build):
     """A calibrated classifier that a test may change: a new one with the session's calibration."""
     fresh = build()
     fresh.calibration_ = _calibrated.calibration_

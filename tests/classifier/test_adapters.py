@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from transformers import pipeline
 
-from reference import Build, Sample, Texts
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, ModelError
 
 sklearn = pytest.importorskip("sklearn")
@@ -20,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
 
-def test_a_clone_is_new_and_uncalibrated_over_the_same_model(calibrated: UncertaintyClassifier) -> None:
+def test_a_clone_is_new_and_uncalibrated_over_the_same_model(calibrated):
     twin = clone(calibrated.set_params(windows=True))
     assert twin is not calibrated
     assert twin.get_params() == calibrated.get_params()
@@ -30,7 +28,7 @@ def test_a_clone_is_new_and_uncalibrated_over_the_same_model(calibrated: Uncerta
     check_is_fitted(twin)
 
 
-def test_parameters_are_those_of_init(build: Build) -> None:
+def test_parameters_are_those_of_init(build):
     clf = build()
     assert clf.set_params(seed=3, max_length=12).get_params()["seed"] == 3
     with pytest.raises(ConfigurationError, match=r"no parameter 'max_lenght'.*Did you mean 'max_length'"):
@@ -38,7 +36,7 @@ def test_parameters_are_those_of_init(build: Build) -> None:
 
 
 @pytest.mark.parametrize("indices", [False, True])
-def test_cross_validation_and_scorers(build: Build, labelled: Sample, indices: bool) -> None:
+def test_cross_validation_and_scorers(build, labelled, indices):
     clf = build("base", indices=indices)
     texts, names = labelled(120)
     labels = [clf.class_names.index(name) for name in names] if indices else names
@@ -51,7 +49,7 @@ def test_cross_validation_and_scorers(build: Build, labelled: Sample, indices: b
     assert "accuracy" in classification_report(labels, clf.predict(texts), zero_division=0.0)
 
 
-def test_score_is_accuracy_also_with_weights(build: Build, labelled: Sample) -> None:
+def test_score_is_accuracy_also_with_weights(build, labelled):
     clf, (texts, labels) = build("base"), labelled(70)
     assert cross_val_predict(clf, texts, labels, cv=2, method="predict_proba").shape == (70, 3)
     weights = np.arange(70.0)
@@ -59,14 +57,14 @@ def test_score_is_accuracy_also_with_weights(build: Build, labelled: Sample) -> 
     assert clf.score(texts, labels, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_a_grid_search_may_choose_the_method(build: Build, labelled: Sample) -> None:
+def test_a_grid_search_may_choose_the_method(build, labelled):
     search = GridSearchCV(build(), {"config": ["base", "uat:samples=2"]}, cv=2, scoring="neg_log_loss")
     search.fit(*labelled(80))
     assert search.best_params_["config"] in ("base", "uat:samples=2")
     assert search.best_estimator_.calibration_ is not None
 
 
-def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labelled: Sample) -> None:
+def test_frozen_inside_another_calibrator_and_in_a_pipeline(build, labelled):
     texts, labels = labelled(90)
     outer = CalibratedClassifierCV(FrozenEstimator(build("base"))).fit(texts, labels)
     assert outer.predict_proba(texts).shape == (90, 3)
@@ -74,7 +72,7 @@ def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labell
     assert steps.fit(texts, labels).score(texts, labels) > 0.3
 
 
-def test_the_pipeline_gives_the_calibrated_scores(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+def test_the_pipeline_gives_the_calibrated_scores(calibrated, made_texts):
     texts = made_texts(6)
     pred = calibrated.predict(texts)
     pipe = pipeline("text-classification", model=calibrated.as_model(), tokenizer=calibrated.tokenizer, device="cpu")
@@ -88,12 +86,12 @@ def test_the_pipeline_gives_the_calibrated_scores(calibrated: UncertaintyClassif
     assert pair["score"] == pytest.approx(calibrated.predict([("a1", "a2")])[0].confidence, abs=1e-5)
 
 
-def test_uncalibrated_it_is_the_plain_mean_over_passes(build: Build) -> None:
+def test_uncalibrated_it_is_the_plain_mean_over_passes(build):
     clf = build("uat:samples=2")
     pipe = pipeline("text-classification", model=clf.as_model(), tokenizer=clf.tokenizer, device="cpu")
     assert pipe("a1 a2")[0]["score"] == pytest.approx(clf.predict(["a1 a2"])[0].confidence, abs=1e-5)
 
 
-def test_it_is_not_saved_by_mistake(build: Build, tmp_path: object) -> None:
+def test_it_is_not_saved_by_mistake(build, tmp_path):
     with pytest.raises(ModelError, match="save the classifier"):
         build().as_model().save_pretrained(tmp_path)

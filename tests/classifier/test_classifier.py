@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from reference import Build, Sample, Texts
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, InputError
 from uatlite.model.tokens import longest, tokenize
 from uatlite.passes.config import UATConfig
@@ -17,7 +15,7 @@ from uatlite.predictive import predict
 from uatlite.values import Choices
 
 
-def test_the_default_is_one_pass_once_it_is_calibrated(build: Build, labelled: Sample) -> None:
+def test_the_default_is_one_pass_once_it_is_calibrated(build, labelled):
     clf = build()
     assert clf.method == build("distilled").method
     texts = labelled(5, seed=9)[0]
@@ -28,14 +26,14 @@ def test_the_default_is_one_pass_once_it_is_calibrated(build: Build, labelled: S
     assert clf.predict(texts, check_shift=False).logit_margin == pytest.approx(plain, abs=1e-6)
 
 
-def test_a_configuration_is_a_method(build: Build) -> None:
+def test_a_configuration_is_a_method(build):
     assert build(UATConfig.fast()).method == build("fast").method
     assert build(UATConfig()).method.name == "uat"
     assert build(UATConfig(gate="k")).method.name == "uat:gate=k"
 
 
 @pytest.mark.parametrize("calibrator", ["none", "temperature"])
-def test_it_is_the_engine_and_the_predictive_distribution(build: Build, labelled: Sample, calibrator: str) -> None:
+def test_it_is_the_engine_and_the_predictive_distribution(build, labelled, calibrator):
     """A temperature divides the logits of every pass."""
     texts, labels = labelled(60)
     clf = build(UATConfig(samples=4)).calibrate(texts, labels, calibrator=calibrator)
@@ -49,7 +47,7 @@ def test_it_is_the_engine_and_the_predictive_distribution(build: Build, labelled
         assert pred.labels.tolist() == [clf.class_names[column] for column in expected.predicted]
 
 
-def test_threads_do_not_disturb_each_other(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+def test_threads_do_not_disturb_each_other(calibrated, made_texts):
     parts = [made_texts(12, seed=seed, longest=60) for seed in range(8)]  # some are cut: that sets the tokenizer
     alone = [calibrated.predict(part).probabilities for part in parts]
     with ThreadPoolExecutor(4) as pool:
@@ -58,7 +56,7 @@ def test_threads_do_not_disturb_each_other(calibrated: UncertaintyClassifier, ma
         assert np.array_equal(expected, got)
 
 
-def test_the_model_is_left_as_it_was(build: Build, labelled: Sample) -> None:
+def test_the_model_is_left_as_it_was(build, labelled):
     clf = build()
     before = {name: value.clone() for name, value in clf.model.state_dict().items()}
     clf.model.train()
@@ -68,14 +66,14 @@ def test_the_model_is_left_as_it_was(build: Build, labelled: Sample) -> None:
     assert clf.model.config._attn_implementation == build().model.config._attn_implementation
 
 
-def test_pairs_and_single_texts_may_be_mixed(build: Build) -> None:
+def test_pairs_and_single_texts_may_be_mixed(build):
     clf = build()
     mixed = clf.predict(["a1 a2", ("a3", "a4 a5"), ["a3", "a4 a5"]])
     np.testing.assert_allclose(mixed.probabilities[1], mixed.probabilities[2], atol=1e-6)
     np.testing.assert_allclose(mixed.probabilities[1:2], clf.predict_proba([("a3", "a4 a5")]), atol=1e-5)
 
 
-def test_questions_have_as_many_options_as_those_of_calibration(build: Build) -> None:
+def test_questions_have_as_many_options_as_those_of_calibration(build):
     clf = build(choices=True)
     questions = [Choices(f"a{n % 56} a{n % 9}", (f"a{n % 7}", f"a{n % 11} a1", f"a{n % 5}")) for n in range(70)]
     before = clf.predict(questions)
@@ -98,12 +96,12 @@ def test_questions_have_as_many_options_as_those_of_calibration(build: Build) ->
         ([Choices("a1", ("a2", "a3"))], "the model is not for multiple choice"),
     ],
 )
-def test_what_is_no_text_is_refused(build: Build, texts: object, message: str) -> None:
+def test_what_is_no_text_is_refused(build, texts, message):
     with pytest.raises(InputError, match=message):
-        build().predict(texts)  # type: ignore[arg-type]
+        build().predict(texts)
 
 
-def test_one_text_is_a_list_of_one(build: Build) -> None:
+def test_one_text_is_a_list_of_one(build):
     pred = build().predict("a1 a2")
     assert pred.texts == ("a1 a2",)
     assert np.array_equal(pred.probabilities, build().predict_proba(["a1 a2"]))
@@ -115,7 +113,7 @@ def test_one_text_is_a_list_of_one(build: Build) -> None:
         build().calibrate("a1", ["good"])
 
 
-def test_arrays_and_columns_are_lists_of_texts(build: Build) -> None:
+def test_arrays_and_columns_are_lists_of_texts(build):
     pandas = pytest.importorskip("pandas")
     texts = ["a1 a2", "a3"]
     expected = build().predict_proba(texts)
@@ -125,12 +123,12 @@ def test_arrays_and_columns_are_lists_of_texts(build: Build) -> None:
     assert np.array_equal(build().predict_proba(pairs), build().predict_proba([("a1", "a2"), ("a3", "a4")]))
 
 
-def test_without_label_sets_it_says_how_to_get_them(build: Build) -> None:
+def test_without_label_sets_it_says_how_to_get_them(build):
     with pytest.raises(CalibrationError, match=r"label_sets=0\.9"):
         _ = build().predict(["a1", "a2"]).label_sets
 
 
-def test_labels_may_be_names_or_columns(build: Build, labelled: Sample) -> None:
+def test_labels_may_be_names_or_columns(build, labelled):
     texts, labels = labelled(60)
     columns = [("bad", "fair", "good").index(label) for label in labels]
     spelt = [label.upper() for label in labels]
@@ -153,14 +151,12 @@ def test_labels_may_be_names_or_columns(build: Build, labelled: Sample) -> None:
         ([None] * 60, r"labels\[0\] is None"),
     ],
 )
-def test_labels_that_are_none_of_the_model_are_refused(
-    build: Build, labelled: Sample, labels: list[object], message: str
-) -> None:
+def test_labels_that_are_none_of_the_model_are_refused(build, labelled, labels, message):
     with pytest.raises(InputError, match=message):
         build("base").calibrate(labelled(60)[0], labels)
 
 
-def test_settings_that_changed_since_calibration_are_an_error(calibrated: UncertaintyClassifier) -> None:
+def test_settings_that_changed_since_calibration_are_an_error(calibrated):
     calibrated.set_params(max_length=12)
     with pytest.raises(CalibrationError, match="max_length 40, now 12"):
         calibrated.predict(["a1"])
@@ -174,7 +170,7 @@ def test_settings_that_changed_since_calibration_are_an_error(calibrated: Uncert
     assert len(calibrated.predict(["a1"])) == 1
 
 
-def test_a_shift_is_warned_of_and_likeness_is_not(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+def test_a_shift_is_warned_of_and_likeness_is_not(calibrated, made_texts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         same = calibrated.predict(made_texts(150, seed=9))
@@ -184,11 +180,11 @@ def test_a_shift_is_warned_of_and_likeness_is_not(calibrated: UncertaintyClassif
     assert other.shift.shifted is True
     assert "The data have shifted" in repr(other)
     assert "The data have shifted" in other._repr_html_()
-    assert calibrated.predict(made_texts(5)).shift.shifted is None  # type: ignore[union-attr]
+    assert calibrated.predict(made_texts(5)).shift.shifted is None
     assert calibrated.predict(made_texts(30), check_shift=False).shift is None
 
 
-def test_what_is_cut_is_counted(build: Build, made_texts: Texts) -> None:
+def test_what_is_cut_is_counted(build, made_texts):
     clf = build(max_length=10)
     texts = [*made_texts(3, longest=5), " ".join(["a1"] * 30), " ".join(["a2"] * 20)]
     pred = clf.predict(texts)

@@ -33,7 +33,7 @@ WORDS = (
 STRATEGIES = ("simple", "first", "average", "max")
 
 
-def byte_pairs() -> PreTrainedTokenizerFast:
+def byte_pairs():
     """A tokenizer without a mark for the inside of words, as RoBERTa and GPT-2 have it."""
     trained = ByteLevelBPETokenizer(add_prefix_space=True)
     trained.train_from_iterator([*TEXTS] * 3, vocab_size=300, min_frequency=1, special_tokens=["<pad>", "<unk>"])
@@ -102,7 +102,7 @@ def test_words_that_are_given_are_decided_by_their_first_token(tagging):
         )
 
 
-def located(words: int) -> LocatedText:
+def located(words):
     places = np.array([(2 * word, 2 * word + 1) for word in range(words)])
     return LocatedText("a " * words, places, np.zeros(words, dtype=bool), None)
 
@@ -112,7 +112,7 @@ def test_the_probability_of_an_entity_counts_all_sequences_of_tags():
     scheme = TagScheme(("O", "B-x", "I-x", "B-y", "I-y"))
     logits = np.random.default_rng(3).normal(0, 1.5, (1, 4, 5))
     p = softmax(logits[0])
-    chances: dict[tuple[int, int, int], float] = {}
+    chances = {}
     for tags in product(range(5), repeat=4):
         one = decode(located(4), np.log(np.eye(5)[list(tags)] * 0.999 + 1e-4)[None], scheme, "first")
         chance = float(np.prod(p[np.arange(4), list(tags)]))

@@ -4,39 +4,35 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import BertTokenizer
 
-from reference import BLOCKED, Build, Sample, Texts, Tiny
+from reference import BLOCKED
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
 from uatlite.classifier.exported import MANIFEST, load_exported
-from uatlite.classifier.runtime import Outputs, run
+from uatlite.classifier.runtime import run
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
-from uatlite.model.tokens import Batch
 from uatlite.trust.distribution import predictive
 
 
 @pytest.fixture(scope="module")
-def calibrated(build: Build, labelled: Sample) -> UncertaintyClassifier:
+def calibrated(build, labelled):
     """With a read-out that counts as good, which random weights do not give."""
     texts, labels = labelled(300)
     method = build().calibrate(texts[:150], labels[:150]).method
-    method = replace(method, read_out=replace(method.read_out, r2=0.9))  # type: ignore[attr-defined, type-var]
+    method = replace(method, read_out=replace(method.read_out, r2=0.9))
     return build(method).calibrate(texts, labels, target_coverage=0.8, label_sets=0.8)
 
 
 @pytest.fixture(scope="module")
-def fp32(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fp32(calibrated, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exported") / "fp32"
     difference = export(calibrated, directory)
     assert difference.largest < 1e-4
@@ -45,7 +41,7 @@ def fp32(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory, made_texts: Texts) -> Path:
+def int8(calibrated, tmp_path_factory, made_texts):
     directory = tmp_path_factory.mktemp("exported") / "int8"
     difference = export(calibrated, directory, int8=True, texts=made_texts(40, seed=3))
     assert 1e-4 < difference.mean < difference.largest
@@ -53,26 +49,22 @@ def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFac
     return directory
 
 
-def test_probability_variance_scope_and_decision_are_the_same(
-    calibrated: UncertaintyClassifier, fp32: Path, made_texts: Texts
-) -> None:
+def test_probability_variance_scope_and_decision_are_the_same(calibrated, fp32, made_texts):
     texts = [*made_texts(60, seed=5), "a1", " ".join(f"a{n}" for n in range(56))]
     ours = UncertaintyClassifier.from_pretrained(fp32)
     expected, found = calibrated.predict(texts), ours.predict(texts)
     assert ours.method.name == "distilled"
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
     np.testing.assert_allclose(found.mutual_information, expected.mutual_information, atol=1e-4)
-    np.testing.assert_allclose(found.scope, expected.scope, atol=0.01)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.scope, expected.scope, atol=0.01)
     assert list(found.labels) == list(expected.labels)
     assert np.mean(found.abstain == expected.abstain) > 0.97
-    assert found.sets.tolist() == expected.sets.tolist()  # type: ignore[union-attr]
+    assert found.sets.tolist() == expected.sets.tolist()
     assert found.shift is not None
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_every_architecture_exports(
-    architecture: str, tiny: Tiny, tokenizer: BertTokenizer, tmp_path: Path, made_texts: Texts, side: str
-) -> None:
+def test_every_architecture_exports(architecture, tiny, tokenizer, tmp_path, made_texts, side):
     """In batches and at lengths that tracing has not seen."""
     if side == "left" and architecture not in ("bert", "gpt2"):
         pytest.skip("padding is the same everywhere; two families are enough")
@@ -83,18 +75,16 @@ def test_every_architecture_exports(
     texts = [*made_texts(17, seed=1), "a3"]
     theirs, found = run(clf.runtime, texts, clf.settings), run(ours.runtime, texts, ours.settings)
     np.testing.assert_allclose(found.logits, theirs.logits, atol=1e-4)
-    np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)
 
 
-def test_int8_keeps_the_read_out_and_nothing_that_was_learned_from_other_logits(
-    calibrated: UncertaintyClassifier, int8: Path, made_texts: Texts
-) -> None:
+def test_int8_keeps_the_read_out_and_nothing_that_was_learned_from_other_logits(calibrated, int8, made_texts):
     """A text has one answer with any number of threads and in any order, which differs from fp32's but little."""
     clf, texts = UncertaintyClassifier.from_pretrained(int8), made_texts(12, seed=2)
     assert clf.calibration_ is None
     assert clf.method.passes == 1
     assert not clf.method.learns
-    clf.runtime._threads = 3  # type: ignore[attr-defined]
+    clf.runtime._threads = 3
     whole = clf.predict_proba(texts)
     with clf.runtime.one_thread():
         np.testing.assert_array_equal(whole, clf.predict_proba(texts))
@@ -103,7 +93,7 @@ def test_int8_keeps_the_read_out_and_nothing_that_was_learned_from_other_logits(
     assert 0 < np.abs(whole - plain).mean() < 0.1
 
 
-def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_path: Path) -> None:
+def test_a_calibration_of_other_weights_is_refused(fp32, int8, tmp_path):
     mixed = tmp_path / "mixed"
     shutil.copytree(fp32, mixed)
     shutil.copy(int8 / "model.onnx", mixed)
@@ -111,7 +101,7 @@ def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_p
         UncertaintyClassifier.from_pretrained(mixed)
 
 
-def test_what_needs_pytorch_says_so(fp32: Path, build: Build, labelled: Sample, tmp_path: Path) -> None:
+def test_what_needs_pytorch_says_so(fp32, build, labelled, tmp_path):
     clf = UncertaintyClassifier.from_pretrained(fp32)
     with pytest.raises(ModelError, match="cannot be explained"):
         clf.explain("a1 a2")
@@ -134,7 +124,7 @@ def test_what_needs_pytorch_says_so(fp32: Path, build: Build, labelled: Sample, 
     assert not list(tmp_path.iterdir())
 
 
-def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
+def test_broken_directories(fp32, tmp_path):
     shutil.copytree(fp32, tmp_path / "a")
     (tmp_path / "a" / "model.onnx").unlink()
     with pytest.raises(ModelError, match=r"holds no model\.onnx"):
@@ -147,12 +137,10 @@ def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
         load_exported(tmp_path / "a")
 
 
-def test_made_texts_other_lengths_run_in_forwards_of_their_own(
-    fp32: Path, made_texts: Texts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_made_texts_other_lengths_run_in_forwards_of_their_own(fp32, made_texts, monkeypatch):
     clf, masks, forward = UncertaintyClassifier.from_pretrained(fp32), [], onnx.OnnxRuntime.run
 
-    def counted(runtime: onnx.OnnxRuntime, method: Method, batches: list[Batch]) -> Iterator[Outputs]:
+    def counted(runtime, method, batches):
         masks.extend(batch.arrays["attention_mask"] for batch in batches)
         return forward(runtime, method, batches)
 
@@ -163,10 +151,10 @@ def test_made_texts_other_lengths_run_in_forwards_of_their_own(
     assert max(map(len, masks)) > 1
 
 
-def test_one_thread_gives_the_same_and_is_also_that_of_products_in_numpy(fp32: Path, made_texts: Texts) -> None:
+def test_one_thread_gives_the_same_and_is_also_that_of_products_in_numpy(fp32, made_texts):
     """NumPy's other threads spin after a product, on cores that the texts need."""
 
-    def threads() -> set[int]:
+    def threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
     clf = UncertaintyClassifier.from_pretrained(fp32)
@@ -179,7 +167,7 @@ def test_one_thread_gives_the_same_and_is_also_that_of_products_in_numpy(fp32: P
         assert threads() == {2}
 
 
-def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+def test_labels_that_change_are_counted(calibrated, made_texts):
     settings, texts = replace(calibrated.settings, method=BASE), made_texts(8)
     whole = run(calibrated.runtime, texts, settings)
     turned = replace(whole, logits=whole.logits * np.where(np.arange(8) < 2, -1.0, 1.0)[None, :, None])
@@ -189,7 +177,7 @@ def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, made_
     assert "25.00% of the labels" in found.describe()
 
 
-def test_without_torch_and_transformers(fp32: Path, made_texts: Texts, tmp_path: Path) -> None:
+def test_without_torch_and_transformers(fp32, made_texts, tmp_path):
     """Predicting files, resuming, serving and the errors, where importing torch or transformers raises."""
     source = tmp_path / "in.jsonl"
     rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(made_texts(40))]

@@ -2,25 +2,23 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from reference import Texts, rule_of
-from uatlite.classifier.classifiers import UncertaintyClassifier
+from reference import rule_of
 from uatlite.classifier.one_class import ClassPredictions, class_answers
-from uatlite.classifier.predictions import REASONS, Prediction, Predictions, sentence
+from uatlite.classifier.predictions import REASONS, Prediction, sentence
 from uatlite.predictive import predict
-from uatlite.trust.rule import KindPromise, Rule
+from uatlite.trust.rule import KindPromise
 
 
 @pytest.fixture
-def pred(calibrated: UncertaintyClassifier, made_texts: Texts) -> Predictions:
+def pred(calibrated, made_texts):
     return calibrated.predict([*made_texts(13), ("a1 <b>a2</b>", "a3")])
 
 
-def test_one_row_agrees_with_the_columns(pred: Predictions) -> None:
+def test_one_row_agrees_with_the_columns(pred):
     assert len(pred) == 14
     plural = {"label": "labels", "label_set": "label_sets", "reason": "reasons", "text": "texts"}
     measures = ("abstain", "confidence", "entropy", "expected_entropy", "mutual_information", "margin", "variance")
@@ -37,12 +35,12 @@ def test_one_row_agrees_with_the_columns(pred: Predictions) -> None:
         pred[14]
 
 
-def test_as_an_array_it_is_its_labels(pred: Predictions) -> None:
+def test_as_an_array_it_is_its_labels(pred):
     assert np.asarray(pred).tolist() == pred.labels.tolist()
     assert np.asarray(pred, dtype=object).dtype == object
 
 
-def test_it_prints_what_matters_in_few_lines(pred: Predictions) -> None:
+def test_it_prints_what_matters_in_few_lines(pred):
     lines = repr(pred).splitlines()
     assert lines[0].startswith("14 predictions of 3 classes, ")
     assert "%)" in lines[0]
@@ -55,13 +53,13 @@ def test_it_prints_what_matters_in_few_lines(pred: Predictions) -> None:
     assert "\n" not in repr(pred[0]).splitlines()[0]
 
 
-def test_html_escapes_what_the_user_wrote(pred: Predictions) -> None:
+def test_html_escapes_what_the_user_wrote(pred):
     html = pred[-1:]._repr_html_()
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
 
 
-def test_rows_cost_the_same_however_many_there_are(pred: Predictions) -> None:
+def test_rows_cost_the_same_however_many_there_are(pred):
     """A table of many rows must not compute all labels anew for each of them."""
     many = pred[np.zeros(200_000, dtype=np.int64)]
     rows = many.rows()
@@ -72,7 +70,7 @@ def test_rows_cost_the_same_however_many_there_are(pred: Predictions) -> None:
 PASSES = 4
 
 
-def said_about(rows: list[list[float]], **fields: Any) -> ClassPredictions:
+def said_about(rows, **fields):
     """Two classes; each row gives the first class's logit in every pass, the second's is 0."""
     logits = np.array([[[value, 0.0] for value in row] for row in rows]).transpose(1, 0, 2)
     texts = tuple(map(str, range(len(rows))))
@@ -82,7 +80,7 @@ def said_about(rows: list[list[float]], **fields: Any) -> ClassPredictions:
     )
 
 
-def rule_at(threshold: float, score: str = "logit-margin") -> Rule:
+def rule_at(threshold, score="logit-margin"):
     rule = rule_of([1.0, 2.0], np.array([True, False]), 1.5, "threshold", score=score)
     return replace(rule, threshold=threshold)
 
@@ -91,7 +89,7 @@ STEADY, SHAKY = [0.5] * PASSES, [2.5, -1.5, 2.5, -1.5]  # both have a mean of 0.
 ROWS = [[3.0] * PASSES, [3.0] * PASSES, STEADY, SHAKY, SHAKY, [3.0] * PASSES]
 
 
-def test_one_reason_for_each_row() -> None:
+def test_one_reason_for_each_row():
     cut = np.array([0, 7, 7, 0, 0, 7])
     outside = np.array([False, False, False, False, True, True])
     said = said_about(ROWS, rules=(rule_at(1.0),), out_of_scope=outside, cut=cut)
@@ -103,24 +101,24 @@ def test_one_reason_for_each_row() -> None:
     assert all(type(reason) is str for reason in said.reasons)
 
 
-def test_without_a_rule_nothing_is_answered() -> None:
+def test_without_a_rule_nothing_is_answered():
     outside = np.array([True, False, False, False, False, False])
     said = said_about(ROWS, out_of_scope=outside, cut=np.array([5, 5, 0, 0, 0, 0]))
     assert said.reasons == ["out of scope", "cut", *["no rule"] * 4]
     assert said_about(ROWS).reasons == ["no rule"] * 6
 
 
-def test_a_rule_that_promises_nothing_is_its_own_reason() -> None:
+def test_a_rule_that_promises_nothing_is_its_own_reason():
     assert said_about(ROWS, rules=(rule_at(math.inf),)).reasons == ["no promise"] * 6
     assert said_about(ROWS, rules=(rule_at(-math.inf),)).reasons == ["answered"] * 6
 
 
-def test_a_rule_by_the_passes_abstains_because_they_disagree() -> None:
+def test_a_rule_by_the_passes_abstains_because_they_disagree():
     said = said_about(ROWS, rules=(rule_at(-1e-6, "variance"),))
     assert said.reasons == ["answered", "answered", "answered", "passes disagree", "passes disagree", "answered"]
 
 
-def test_thresholds_of_classes() -> None:
+def test_thresholds_of_classes():
     """The rows are of class 0, but for the last: its class is never answered."""
     common = {"asked": True, "answers": 9, "reported": 5, "errors": 0}
     classes = (
@@ -132,7 +130,7 @@ def test_thresholds_of_classes() -> None:
     assert said.reasons == ["answered", "below the threshold", "no promise"]
 
 
-def test_passes_disagree_where_one_standard_deviation_turns_the_label() -> None:
+def test_passes_disagree_where_one_standard_deviation_turns_the_label():
     """By hand: p = sigmoid of the logit; the label turns below 1/2."""
     said, chances = said_about(ROWS), 1 / (1 + np.exp(-np.array(SHAKY)))
     assert said.confidence[3] - chances.std(ddof=1) < 0.5
@@ -159,5 +157,5 @@ def test_passes_disagree_where_one_standard_deviation_turns_the_label() -> None:
         ({"reason": "no rule"}, "no rule to abstain by"),
     ],
 )
-def test_the_reason_in_a_sentence(row: dict[str, object], expected: str) -> None:
+def test_the_reason_in_a_sentence(row, expected):
     assert sentence(row) == expected

@@ -1,14 +1,13 @@
 """The promise checked by labels of today: verdicts, the new promise, the calibrator, the versions."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from by_hand import draw_scores
-from reference import Build, Sample, Texts, draw_logits, rule_of
+from reference import draw_logits, rule_of
 from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ONE
@@ -20,17 +19,17 @@ from uatlite.trust.promise import Labelled as Rows
 from uatlite.trust.rule import Wanted
 
 
-def columns_of(classifier: UncertaintyClassifier, labels: list[str]) -> np.ndarray:
+def columns_of(classifier, labels):
     return np.array([classifier.class_names.index(label) for label in labels])
 
 
 @pytest.fixture
-def now(calibrated: UncertaintyClassifier, labelled: Sample) -> LabelledNow:
+def now(calibrated, labelled):
     texts, labels = labelled(200, seed=5)
     return read_now(calibrated, texts, columns_of(calibrated, labels))
 
 
-def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
+def test_the_risk_now_is_counted_over_answers_alone(calibrated, now):
     rule = calibrated.calibration_.rule
     found = recheck(now, rule)
     ((_, interval),) = found.now
@@ -46,9 +45,7 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
     assert "labelled answers in all would tell" in near.describe()[-1]
 
 
-def test_without_a_promise_or_an_answer_it_says_so(
-    build: Build, calibrated: UncertaintyClassifier, now: LabelledNow
-) -> None:
+def test_without_a_promise_or_an_answer_it_says_so(build, calibrated, now):
     with pytest.raises(CalibrationError, match="no promise to check"):
         read_now(build(), ["a1"], [0])
     rule = calibrated.calibration_.rule
@@ -62,7 +59,7 @@ def test_without_a_promise_or_an_answer_it_says_so(
         recheck(nobody, rule)
 
 
-def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
+def test_a_new_promise_is_kept_as_often_as_it_says():
     """Errors are more frequent than at calibration, P(wrong | s) = 0.65 (1 - s), and 100 answers are labelled."""
     rng = np.random.default_rng(0)
     scores, wrong = draw_scores(2000, rng)
@@ -80,7 +77,7 @@ def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
     assert broken <= 300 * 0.05
 
 
-def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
+def test_a_sample_of_answers_does_not_lower_the_threshold():
     rng = np.random.default_rng(0)
     old = rule_of(*draw_scores(500, rng), 0.1)
     fine = old.threshold + (1 - old.threshold) * rng.random(200)
@@ -90,7 +87,7 @@ def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
     assert renewed_rule(old, rows).threshold == -np.inf
 
 
-def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
+def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough():
     old, far = draw_logits(2000, 3), draw_logits(400, 3, seed=2, overconfidence=8.0)
     before, everything = Temperature.fit(*old), np.ones(400, dtype=bool)
     whole = LabelledNow(ONE, cast(Any, None), PassLogits(far[0][None]), far[1], None)
@@ -102,9 +99,7 @@ def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
     assert "too few" in told
 
 
-def test_an_update_is_a_version_beside_the_old_one(
-    calibrated: UncertaintyClassifier, now: LabelledNow, tmp_path: Path, made_texts: Texts
-) -> None:
+def test_an_update_is_a_version_beside_the_old_one(calibrated, now, tmp_path, made_texts):
     directory = tmp_path / "clf"
     calibrated.save_pretrained(directory)
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -129,7 +124,7 @@ def test_an_update_is_a_version_beside_the_old_one(
         calibrated.save_pretrained(directory, overwrite=True)
 
 
-def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
+def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated, now):
     chosen = ~now.answered
     picked = replace(now, inclusion=np.where(chosen, 1.0, 0.2))
     assert (picked.drawn == now.answered).all()
@@ -142,7 +137,7 @@ def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: Uncertain
     assert (everything.drawn == now.answered).all()
 
 
-def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:
+def test_versions_are_numbered_and_one_is_in_use(tmp_path):
     with pytest.raises(DataError, match="not a saved classifier"):
         saving.history(tmp_path)
     (tmp_path / "uatlite.json").write_text("{}")
@@ -163,10 +158,10 @@ def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:
         saving.history(tmp_path)
 
 
-def test_a_version_that_is_not_finished_is_none(tmp_path: Path) -> None:
+def test_a_version_that_is_not_finished_is_none(tmp_path):
     (tmp_path / "uatlite.json").touch()
 
-    def stop(files: Path) -> None:
+    def stop(files):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -174,7 +169,7 @@ def test_a_version_that_is_not_finished_is_none(tmp_path: Path) -> None:
     assert saving.version_in_use(tmp_path) == 1
     assert len(saving.history(tmp_path)) == 1
 
-    def another(files: Path) -> None:
+    def another(files):
         saving.add_version(tmp_path, lambda files: None, "faster")
 
     with pytest.raises(StoreError, match="if another process made it meanwhile"):

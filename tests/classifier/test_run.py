@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from reference import Build, Texts, Tiny
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.runtime import run, run_tokens
 from uatlite.model.tokens import tokenize
 from uatlite.model.windows import windowed
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
-from uatlite.values import Text
 
 WORDS = [f"a{number % 56}" for number in range(100)]
 
 
 @pytest.mark.parametrize("method", ["base", "fast", "analytic"])
-def test_rows_come_in_the_order_asked_for(build: Build, made_texts: Texts, method: str) -> None:
+def test_rows_come_in_the_order_asked_for(build, made_texts, method):
     clf, texts = build(method), list(made_texts(20))
     tokens = tokenize(clf.tokenizer, texts, 64)
     whole, some = run_tokens(clf.model, clf.method, tokens), [13, 2, 7, 19]
@@ -32,9 +30,7 @@ def test_rows_come_in_the_order_asked_for(build: Build, made_texts: Texts, metho
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2", "gpt2", "llama"])
-def test_a_tokenizer_that_pads_on_the_left_changes_no_answer(
-    architecture: str, tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts
-) -> None:
+def test_a_tokenizer_that_pads_on_the_left_changes_no_answer(architecture, tiny, tokenizer, made_texts):
     """Padding on the left would move the positions of most models, and with them the answer of a text beside others."""
     clf = UncertaintyClassifier(tiny(architecture), BertTokenizer(vocab=tokenizer.get_vocab(), padding_side="left"))
     texts = ["a3", *made_texts(8)]
@@ -43,10 +39,10 @@ def test_a_tokenizer_that_pads_on_the_left_changes_no_answer(
     np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=1e-5)
 
 
-def test_logits_are_averaged_over_the_windows_of_each_pass(build: Build) -> None:
+def test_logits_are_averaged_over_the_windows_of_each_pass(build):
     config = UATConfig(samples=3)
     clf = build(config, windows=True, max_length=18)
-    texts: list[Text] = ["a5 a6", " ".join(WORDS[:45]), "a7"]
+    texts = ["a5 a6", " ".join(WORDS[:45]), "a7"]
     windows = windowed(clf.tokenizer, texts, 18)
     by_hand, start = [], 0
     for count in windows.counts:
@@ -58,6 +54,6 @@ def test_logits_are_averaged_over_the_windows_of_each_pass(build: Build) -> None
     np.testing.assert_allclose(clf.predict_proba(texts), expected, atol=1e-5)
 
 
-def test_short_texts_do_not_care(build: Build, made_texts: Texts) -> None:
+def test_short_texts_do_not_care(build, made_texts):
     texts = made_texts(8)
     assert np.array_equal(build(windows=True).predict_proba(texts), build().predict_proba(texts))

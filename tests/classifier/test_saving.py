@@ -7,20 +7,19 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
-from reference import Build, Texts
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError, StoreError
 from uatlite.passes.config import UATConfig
 
 
 @pytest.fixture
-def saved(calibrated: UncertaintyClassifier, tmp_path: Path) -> Path:
+def saved(calibrated, tmp_path):
     calibrated.save_pretrained(tmp_path / "saved")
     return tmp_path / "saved"
 
 
 @pytest.mark.parametrize("options", [{"windows": True, "max_length": 18}, {"seed": 5}, {"indices": True}])
-def test_arguments_come_back(build: Build, tmp_path: Path, options: dict[str, object]) -> None:
+def test_arguments_come_back(build, tmp_path, options):
     build(UATConfig(samples=2, gate="k"), **options).save_pretrained(tmp_path / "c")
     loaded = UncertaintyClassifier.from_pretrained(tmp_path / "c")
     assert loaded.method.name == "uat:samples=2,gate=k"
@@ -28,7 +27,7 @@ def test_arguments_come_back(build: Build, tmp_path: Path, options: dict[str, ob
     assert loaded.calibration_ is None
 
 
-def test_transformers_alone_loads_it(saved: Path, calibrated: UncertaintyClassifier) -> None:
+def test_transformers_alone_loads_it(saved, calibrated):
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
     own, loaded = calibrated.model.state_dict(), model.state_dict()
     assert own.keys() == loaded.keys()
@@ -38,7 +37,7 @@ def test_transformers_alone_loads_it(saved: Path, calibrated: UncertaintyClassif
         torch.testing.assert_close(model(**inputs).logits, calibrated.model(**inputs).logits, rtol=0, atol=1e-5)
 
 
-def test_a_changed_model_is_an_error(saved: Path) -> None:
+def test_a_changed_model_is_an_error(saved):
     model = AutoModelForSequenceClassification.from_pretrained(saved)
     with torch.no_grad():
         model.classifier.bias[0] += 1e-3
@@ -48,7 +47,7 @@ def test_a_changed_model_is_an_error(saved: Path) -> None:
     assert UncertaintyClassifier.from_pretrained(saved, calibrated=False).calibration_ is None
 
 
-def test_a_changed_tokenizer_is_an_error(saved: Path, tokenizer: BertTokenizer) -> None:
+def test_a_changed_tokenizer_is_an_error(saved, tokenizer):
     vocabulary = dict(tokenizer.get_vocab())
     vocabulary["the"] = vocabulary.pop("a55")
     BertTokenizer(vocab=vocabulary).save_pretrained(saved)
@@ -56,14 +55,14 @@ def test_a_changed_tokenizer_is_an_error(saved: Path, tokenizer: BertTokenizer) 
         UncertaintyClassifier.from_pretrained(saved).predict(["a1"])
 
 
-def test_another_method_is_an_error_and_not_a_silent_reuse(saved: Path) -> None:
+def test_another_method_is_an_error_and_not_a_silent_reuse(saved):
     with pytest.raises(CalibrationError, match="method distilled, now base"):
         UncertaintyClassifier.from_pretrained(saved, method="base").predict(["a1"])
     with pytest.raises(ConfigurationError, match="give one"):
         UncertaintyClassifier.from_pretrained(saved, "uat", method="base")
 
 
-def test_a_model_that_changed_since_is_not_saved(calibrated: UncertaintyClassifier, tmp_path: Path) -> None:
+def test_a_model_that_changed_since_is_not_saved(calibrated, tmp_path):
     with torch.no_grad():
         calibrated.model.classifier.bias[0] += 1.0
     with pytest.raises(CalibrationError, match="changed since it was calibrated"):
@@ -71,7 +70,7 @@ def test_a_model_that_changed_since_is_not_saved(calibrated: UncertaintyClassifi
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_weights_are_hashed_once_until_they_change(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weights_are_hashed_once_until_they_change(build, monkeypatch):
     clf, hashed = build(), []
     monkeypatch.setattr("uatlite.model.load.model_hash", lambda model: f"{len(hashed)}{hashed.append(model)}")
     assert clf.runtime.hash == clf.runtime.hash
@@ -84,7 +83,7 @@ def test_the_weights_are_hashed_once_until_they_change(build: Build, monkeypatch
     assert len(hashed) == 3
 
 
-def test_an_existing_classifier_is_written_over_only_if_asked(saved: Path, calibrated: UncertaintyClassifier) -> None:
+def test_an_existing_classifier_is_written_over_only_if_asked(saved, calibrated):
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     with pytest.raises(DataError, match=r"is not empty; give another directory, .*overwrite=True"):
         calibrated.save_pretrained(saved)
@@ -94,7 +93,7 @@ def test_an_existing_classifier_is_written_over_only_if_asked(saved: Path, calib
     assert UncertaintyClassifier.from_pretrained(saved).calibration_ is None
 
 
-def test_broken_files_say_so(saved: Path) -> None:
+def test_broken_files_say_so(saved):
     path = saved / "uatlite.json"
     state = json.loads(path.read_text())
     without = {name: value for name, value in state["calibration"].items() if name != "model_hash"}
@@ -113,7 +112,7 @@ def test_broken_files_say_so(saved: Path) -> None:
         UncertaintyClassifier.from_pretrained(saved)
 
 
-def test_a_plain_model_has_no_calibration(build: Build, tmp_path: Path) -> None:
+def test_a_plain_model_has_no_calibration(build, tmp_path):
     clf = build()
     clf.model.save_pretrained(tmp_path)
     clf.tokenizer.save_pretrained(tmp_path)
@@ -123,9 +122,7 @@ def test_a_plain_model_has_no_calibration(build: Build, tmp_path: Path) -> None:
     )
 
 
-def test_the_card_states_what_was_measured_on_what(
-    saved: Path, calibrated: UncertaintyClassifier, tmp_path: Path, made_texts: Texts
-) -> None:
+def test_the_card_states_what_was_measured_on_what(saved, calibrated, tmp_path, made_texts):
     card = (saved / "README.md").read_text(encoding="utf-8")
     figures = calibrated.calibration_.figures
     assert calibrated.calibration_.rule.describe() in card
@@ -137,29 +134,27 @@ def test_the_card_states_what_was_measured_on_what(
     assert card.startswith("---\nlibrary_name: transformers\n")
 
 
-def test_the_hub_gets_the_whole_directory(calibrated: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: dict[str, object] = {}
+def test_the_hub_gets_the_whole_directory(calibrated, monkeypatch):
+    sent = {}
 
     class FakeApi:
-        def create_repo(self, name: str, **options: object) -> str:
+        def create_repo(self, name, **options):
             sent["created"] = (name, options)
             return f"https://hub/{name}"
 
-        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+        def upload_folder(self, *, repo_id, folder_path, commit_message):
             sent["uploaded"] = repo_id, sorted(path.name for path in Path(folder_path).iterdir()), commit_message
 
     monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
     assert calibrated.push_to_hub("me/model", private=True) == "https://hub/me/model"
     assert sent["created"] == ("me/model", {"private": True, "exist_ok": True})
-    name, files, _ = sent["uploaded"]  # type: ignore[misc]
+    name, files, _ = sent["uploaded"]
     assert name == "me/model"
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert {"uatlite.json", "uatlite.safetensors"} <= set(files)
 
 
-def test_a_method_that_learned_keeps_it_without_its_calibration(
-    build: Build, calibrated: UncertaintyClassifier, tmp_path: Path, made_texts: Texts
-) -> None:
+def test_a_method_that_learned_keeps_it_without_its_calibration(build, calibrated, tmp_path, made_texts):
     alone = build(calibrated.calibration_.settings.method)
     alone.save_pretrained(tmp_path / "alone")
     loaded = UncertaintyClassifier.from_pretrained(tmp_path / "alone")

@@ -1,33 +1,32 @@
 """The tagger as a product: calibrated, asked for a promise, saved, loaded, explained."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 
-from uatlite.classifier.entities import ENTITIES, ENTITY_EXAMPLE, EntityPredictions, missed_entities, right_entities
+from uatlite.classifier.entities import ENTITIES, ENTITY_EXAMPLE, missed_entities, right_entities
 from uatlite.errors import CalibrationError, InputError
 from uatlite.values import Span, Words
 
 
 @pytest.fixture(scope="module")
-def made(product_of: Callable) -> Callable:
+def made(product_of):
     """`made(config)`: a new tagger with a random model that finds entities here and there."""
     return partial(product_of, "entities")
 
 
-def found_spans(entities) -> list[Span]:
+def found_spans(entities):
     return [Span(entity.start, entity.end, entity.label) for entity in entities]
 
 
-def right_ones(pred: EntityPredictions, gold) -> np.ndarray:
+def right_ones(pred, gold):
     """(entities,): whether each entity is one of its text's gold ones."""
     pairs = zip(pred.entities, gold, strict=True)
     return np.array([span in spans for entities, spans in pairs for span in found_spans(entities)])
 
 
-def gold_of(pred: EntityPredictions, seed: int = 0) -> list[tuple[Span, ...]]:
+def gold_of(pred, seed=0):
     """What could be right: each entity with its own probability, else of another type; now and then one is missed."""
     rng = np.random.default_rng(seed)
     gold = []
@@ -44,7 +43,7 @@ def gold_of(pred: EntityPredictions, seed: int = 0) -> list[tuple[Span, ...]]:
 
 
 @pytest.fixture(scope="module")
-def rows(made: Callable, made_texts: Callable) -> tuple[list[str], list[tuple[Span, ...]]]:
+def rows(made, made_texts):
     texts = made_texts(300)
     return texts, gold_of(made("base").predict(texts))
 

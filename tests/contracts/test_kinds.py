@@ -55,7 +55,7 @@ class Case:
 ENDING = "passes cut_tokens scope out_of_scope"
 MEASURES = f"confidence margin logit_margin entropy expected_entropy mutual_information variance {ENDING}"
 HALF = {"target_risk": None, "target_coverage": 0.5}
-CASES: dict[Kind, Case] = {
+CASES = {
     "one": Case(
         {"target_risk": 0.6, "label_sets": 0.8, "score": "confidence"},
         3,
@@ -99,19 +99,18 @@ class Made:
     texts: list[Text]
     gold: list[Any]
 
-    def calibrated(self, method: str = "base", **options: Any) -> Product[Any]:
-        product: Any = self.product(method)
+    def calibrated(self, method="base", **options):
+        product = self.product(method)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            calibrated: Product[Any] = product.calibrate(self.texts, self.gold, **(self.case.asked | options))
-        return calibrated
+            return product.calibrate(self.texts, self.gold, **(self.case.asked | options))
 
     @property
-    def new(self) -> list[Text]:
+    def new(self):
         return self.texts[:40]
 
 
-def gold_of(kind: Kind, predictions: Any) -> list[Any]:
+def gold_of(kind, predictions):
     """What predictions say, and of every third text something else."""
     rng = np.random.default_rng(0)
     if kind in ("one", "choice"):
@@ -127,16 +126,16 @@ def gold_of(kind: Kind, predictions: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def made(request: pytest.FixtureRequest, product_of: Callable[..., Any], made_texts: Callable[..., list[str]]) -> Made:
-    kind: Kind = request.param
-    texts: list[Text] = list(made_texts(ROWS))
+def made(request, product_of, made_texts):
+    kind = request.param
+    texts = list(made_texts(ROWS))
     if kind == "choice":
         texts = [Choices(text, ("a1 a2", "a3 a9 a4", "a5")) for text in made_texts(ROWS)]
     product = partial(product_of, kind)
     return Made(kind, CASES[kind], product, texts, gold_of(kind, product("base").predict(texts)))
 
 
-def same(found: Any, expected: Any) -> None:
+def same(found, expected):
     """Rows whose numbers differ by rounding alone."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
@@ -151,7 +150,7 @@ def same(found: Any, expected: Any) -> None:
         assert found == expected
 
 
-def test_every_kind_has_a_case_and_a_product() -> None:
+def test_every_kind_has_a_case_and_a_product():
     assert CASES.keys() == KINDS.keys()
     assert {kind.name for product in PRODUCTS for kind in product.kinds} == set(KINDS)
     for name, kind in KINDS.items():
@@ -166,13 +165,13 @@ def test_the_seam_has_at_most_a_dozen_members():
 @pytest.mark.parametrize(
     "table", [GOLD, HEADS, FEATURES, KINDS, ANSWERS], ids=["text", "model", "methods", "classifier", "serve"]
 )
-def test_the_table_of_each_room_has_every_kind(table: dict[str, object]) -> None:
+def test_the_table_of_each_room_has_every_kind(table):
     assert set(table) == set(get_args(Kind))
 
 
-def test_nobody_else_asks_for_the_kind() -> None:
+def test_nobody_else_asks_for_the_kind():
     """No name or call that ends in 'kind' is compared with one of the kinds."""
-    asking: Counter[str] = Counter()
+    asking = Counter()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Compare):
@@ -183,7 +182,7 @@ def test_nobody_else_asks_for_the_kind() -> None:
     assert not +asking
 
 
-def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:
+def test_what_is_saved_says_the_same(made, tmp_path):
     product = made.calibrated("distilled")
     product.save_pretrained(tmp_path / "saved")
     again = load(tmp_path / "saved")
@@ -194,7 +193,7 @@ def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:
     assert product.kind.predictions.words.task in (tmp_path / "saved" / "README.md").read_text()
 
 
-def test_slices_are_what_was_said_of_their_texts(made: Made) -> None:
+def test_slices_are_what_was_said_of_their_texts(made):
     pred = made.calibrated().predict(made.new)
     rows = list(pred.rows())
     json.dumps(rows)
@@ -212,7 +211,7 @@ def test_slices_are_what_was_said_of_their_texts(made: Made) -> None:
     assert len(repr(pred).splitlines()) > 3
 
 
-def test_the_table_has_the_columns_of_the_rows(made: Made) -> None:
+def test_the_table_has_the_columns_of_the_rows(made):
     pred = made.calibrated("analytic").predict(made.new, check_shift=False)
     table = pred.to_pandas()
     assert list(next(pred.rows())) == made.case.columns.split()
@@ -223,7 +222,7 @@ def test_the_table_has_the_columns_of_the_rows(made: Made) -> None:
     assert not chances or np.array_equal(table[chances].to_numpy(), pred.probabilities)
 
 
-def test_no_texts_give_no_predictions(made: Made) -> None:
+def test_no_texts_give_no_predictions(made):
     for product in (made.product("base"), made.calibrated()):
         none = product.predict([])
         assert (len(none), list(none), none.reasons) == (0, [], [])
@@ -233,8 +232,8 @@ def test_no_texts_give_no_predictions(made: Made) -> None:
     assert made.calibrated().predict([]).abstain.tolist() == []
 
 
-def test_what_the_model_cannot_take_is_named(made: Made) -> None:
-    product: Any = made.product("base")
+def test_what_the_model_cannot_take_is_named(made):
+    product = made.product("base")
     with pytest.raises(InputError, match=r"texts\[1\]"):
         product.predict([made.texts[0], made.case.refused])
     assert product.kind.fault(made.texts[0], product.class_names) is None
@@ -244,7 +243,7 @@ def test_what_the_model_cannot_take_is_named(made: Made) -> None:
         product.calibrate([], [])
 
 
-def test_without_a_rule_nobody_abstains_and_it_says_how_to_get_one(made: Made) -> None:
+def test_without_a_rule_nobody_abstains_and_it_says_how_to_get_one(made):
     for product in (made.product("base"), made.calibrated(**dict.fromkeys(made.case.asked))):
         pred = product.predict(made.new, check_shift=False)
         for said in (pred, pred[0]):
@@ -255,8 +254,8 @@ def test_without_a_rule_nobody_abstains_and_it_says_how_to_get_one(made: Made) -
         assert "abstain" not in pred.columns
 
 
-def test_what_cannot_be_promised_is_abstained_on(made: Made) -> None:
-    product: Any = made.product("base")
+def test_what_cannot_be_promised_is_abstained_on(made):
+    product = made.product("base")
     with pytest.warns(UserWarning, match="Abstain on all: .*risk|Report nothing: "):
         product.calibrate(made.texts[:60], made.gold[:60], **made.case.hopeless)
     pred, rule = product.predict(made.new, check_shift=False), product.calibration_.rule
@@ -271,7 +270,7 @@ def test_what_cannot_be_promised_is_abstained_on(made: Made) -> None:
 
 
 @pytest.mark.parametrize("method", ["base", "fast", "uat:samples=3", "analytic"])
-def test_a_text_has_one_answer_in_any_company(made: Made, method: str) -> None:
+def test_a_text_has_one_answer_in_any_company(made, method):
     product, texts = made.calibrated(method), made.new[:12]
     together = list(product.predict(texts, check_shift=False).rows())
     backwards = list(product.predict(texts[::-1], check_shift=False).rows())[::-1]
@@ -280,8 +279,8 @@ def test_a_text_has_one_answer_in_any_company(made: Made, method: str) -> None:
         same(found | {"scope": 0.0}, expected | {"scope": 0.0})  # a rank among calibration rows may be another
 
 
-def test_one_answer_is_explained(made: Made) -> None:
-    product: Any = made.calibrated("analytic")
+def test_one_answer_is_explained(made):
+    product = made.calibrated("analytic")
     text = next(text for text in made.new if len(product.predict([text], check_shift=False).answers))
     explanation = product.explain(text)
     assert explanation.prediction.as_row() == product.predict([text], check_shift=False)[0].as_row()
@@ -295,7 +294,7 @@ def test_one_answer_is_explained(made: Made) -> None:
     assert explanation.label in repr(explanation)
 
 
-def test_calibrated_again_it_is_the_same_so_that_a_killed_run_goes_on(made: Made, tmp_path: Path) -> None:
+def test_calibrated_again_it_is_the_same_so_that_a_killed_run_goes_on(made, tmp_path):
     """What a run of `predict` records of the classifier, by which it is resumed."""
     first, job = made.calibrated("distilled"), Job("rows.csv", tmp_path / "out.csv")
     first.save_pretrained(tmp_path / "saved")
@@ -304,12 +303,12 @@ def test_calibrated_again_it_is_the_same_so_that_a_killed_run_goes_on(made: Made
 
 
 @pytest.mark.parametrize("int8", [False, True], ids=["fp32", "int8"])
-def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8: bool, tmp_path: Path) -> None:
-    product: Any = made.calibrated()
-    texts: Any = made.texts[:12]
+def test_an_exported_classifier_says_the_same_and_is_calibrated(made, int8, tmp_path):
+    product = made.calibrated()
+    texts = made.texts[:12]
     difference = export(product, tmp_path / "out", int8=int8, texts=texts)
     assert difference.texts == 12
-    exported: Any = load(tmp_path / "out")
+    exported = load(tmp_path / "out")
     assert type(exported) is type(product)
     if int8:
         assert exported.calibration_ is None
@@ -329,7 +328,7 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8
         same(*({name: row[name] for name in row if name not in decided} for row in (found, expected)))
 
 
-def test_the_promise_is_rechecked_and_renewed(made: Made) -> None:
+def test_the_promise_is_rechecked_and_renewed(made):
     product = made.calibrated()
     calibration = product.calibration_
     now = read_now(product, made.texts, made.gold)
@@ -347,7 +346,7 @@ def test_the_promise_is_rechecked_and_renewed(made: Made) -> None:
     assert len(product.predict(made.new, check_shift=False)) == len(made.new)
 
 
-def test_a_second_look_stands_beside_the_first(made: Made, tmp_path: Path) -> None:
+def test_a_second_look_stands_beside_the_first(made, tmp_path):
     once = made.calibrated(**made.case.strict).predict(made.new, check_shift=False)
     product = made.calibrated(**made.case.strict, second_look="uat:samples=2")
     twice = product.predict(made.new, check_shift=False)
@@ -361,16 +360,16 @@ def test_a_second_look_stands_beside_the_first(made: Made, tmp_path: Path) -> No
     same(list(load(tmp_path / "saved").predict(made.new, check_shift=False).rows()), rows)
 
 
-def test_with_indices_classes_are_numbers_in_and_out(made: Made) -> None:
+def test_with_indices_classes_are_numbers_in_and_out(made):
     named, numbered = made.calibrated(), made.product("base", indices=True)
-    numbers: Any = (
+    numbers = (
         [[(s, e, named.class_names.index(n)) for s, e, n in some] for some in made.gold]
         if made.kind == "entities"
         else made.gold
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        numbered.calibrate(made.texts, numbers, **made.case.asked)  # type: ignore[attr-defined]
+        numbered.calibrate(made.texts, numbers, **made.case.asked)
     names, columns = (product.predict(made.new, check_shift=False) for product in (named, numbered))
     assert columns.outcomes == names.outcomes or made.kind == "labels"
     for said, number in zip(getattr(names, made.case.said), getattr(columns, made.case.said), strict=True):
@@ -382,16 +381,16 @@ def test_with_indices_classes_are_numbers_in_and_out(made: Made) -> None:
 
 
 @pytest.mark.parametrize("made", ["entities"], indirect=True)
-def test_a_promise_of_recall_alone_is_a_rule(made: Made) -> None:
+def test_a_promise_of_recall_alone_is_a_rule(made):
     product = made.calibrated(target_risk=None, target_recall=0.95)
     pred = product.predict(made.new, check_shift=False)
     assert pred.abstain.sum() > 0
     assert repr(product).endswith("abstains)")
-    assert any("gold answers" in line or "Answer no text" in line for line in product.calibration_.describe())  # type: ignore[union-attr]
+    assert any("gold answers" in line or "Answer no text" in line for line in product.calibration_.describe())
     assert f"{int(pred.abstain.sum())} abstained" in repr(pred)
 
 
-def test_it_runs_and_is_served_without_torch_and_transformers(made: Made, tmp_path: Path) -> None:
+def test_it_runs_and_is_served_without_torch_and_transformers(made, tmp_path):
     export(made.calibrated(), tmp_path / "out", texts=made.texts[:5])
     given = "[Choices('a1 a2', ('a3', 'a4', 'a5'))] * 3" if made.kind == "choice" else "['a1 a2 a3', 'a4', 'a5 a6']"
     code = f"""{BLOCKED}
