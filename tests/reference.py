@@ -1,21 +1,13 @@
 """Slow and obvious references, and rows whose truth is known, for tests of any room."""
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.special import softmax
-from transformers import PreTrainedModel
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Score, measured, scores_of
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import Wanted
 
-Build = Callable[..., UncertaintyClassifier]
-Sample = Callable[..., tuple[list[str], list[str]]]
-Texts = Callable[..., list[str]]
-Tiny = Callable[..., PreTrainedModel]
 BLOCKED = """
 import sys
 

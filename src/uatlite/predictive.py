@@ -22,6 +22,10 @@ PROBIT = math.pi / 8
 """sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
 
 
+ROW_AXES = {"logits": 1, "given_variance": 0, "representations": 0}
+"""Field of `PassLogits` -> the axis that counts its rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class PassLogits:
     """The logits of every pass over some rows, and what calibrators read of them."""

@@ -15,7 +15,7 @@ from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explainer import replacement_id
-from uatlite.classifier.explanation import Comparison, Sentences, carriers, listed
+from uatlite.classifier.explanation import Comparison, Sentences, listed
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.errors import InputError
 from uatlite.passes.config import DropoutRates, UATConfig
@@ -265,12 +265,6 @@ def test_the_decision_has_its_reason(prediction, decision):
 )
 def test_whose_doubt_it_is(margin, changed, doubt):
     assert summarised(predicted(margin), **changed).doubt == doubt
-
-
-def test_at_most_three_words_carry_the_doubt():
-    found = carriers(words(a=0.1, b=0.3, c=0.2, d=0.25, e=0.02))
-    assert [word.word.text for word in found] == ["b", "d", "c"]
-    assert carriers(()) == ()
 
 
 def test_many_classes_are_listed_in_short():

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import Report
 from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
-from uatlite.classifier.exported import is_exported, read_manifest
+from uatlite.classifier.exported import read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import KINDS, Product, model_files, open_files
 from uatlite.classifier.record import AskedOfClasses, AskedOfEntities, AskedOfLabels, Figures, measured_figures
-from uatlite.classifier.runtime import Config
+from uatlite.classifier.runtime import Config, is_exported
 from uatlite.classifier.saving import Stored
 from uatlite.classifier.tags import STRATEGIES
 from uatlite.errors import ConfigurationError, check_choice, nearest
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
     from uatlite.classifier.explanation import AnswerExplanation, Explanation
     from uatlite.model.tokens import Tokenizer
-
-
-PARAMETERS = ("model", "tokenizer", "config", "seed", "max_length", "windows", "indices")
-"""What `__init__` of a classifier takes and stores as it is."""
 
 
 class UncertaintyClassifier(Product[ClassPredictions]):
@@ -133,15 +129,16 @@ class UncertaintyClassifier(Product[ClassPredictions]):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of `__init__` by name."""
-        return {name: getattr(self, name) for name in PARAMETERS}
+        return {"model": self.model, "tokenizer": self.tokenizer, "config": self.config, **self.options}
 
     def set_params(self, **parameters: Any) -> Self:
         """Replace arguments of `__init__`. A calibration that no longer fits them is an error at the next `predict`."""
+        allowed = self.get_params()
         for name, value in parameters.items():
-            if name not in PARAMETERS:
+            if name not in allowed:
                 raise ConfigurationError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(PARAMETERS)}."
-                    f"{nearest(name, PARAMETERS)}"
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(allowed)}."
+                    f"{nearest(name, allowed)}"
                 )
             setattr(self, name, value)
         return self

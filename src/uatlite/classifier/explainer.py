@@ -17,10 +17,11 @@ from uatlite.attribution.first_order import OUTPUTS, Case, Weigh, first_orders
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
 from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation
-from uatlite.classifier.runtime import TorchRuntime, outputs_of, over_windows, tokenized
+from uatlite.classifier.runtime import TorchRuntime, over_windows
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
 from uatlite.methods.sampling import ANALYTIC
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
+from uatlite.model.windows import windowed
 from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Text, WordAttribution, strings
@@ -48,7 +49,7 @@ def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
             "one that does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: "
             "calibrated=False (uatlite explain --method analytic --uncalibrated)."
         )
-    windows = tokenized(runtime.tokenizer, [text], settings)
+    windows = windowed(runtime.tokenizer, [text], settings.max_length, windows=settings.windows)
     if len(windows.tokens) > 1:
         raise InputError(
             f"the text is read in {len(windows.tokens)} windows of {settings.max_length} tokens, and one explanation "
@@ -56,7 +57,7 @@ def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
         )
     (batch,) = windows.tokens.batches()
     passes = settings.method.run(runtime.model, batch.inputs)
-    reading = over_windows(outputs_of(passes), windows)
+    reading = over_windows(passes.arrays(), windows)
     return {
         "prediction": predictor.said([text], reading)[0],
         "reading": reading,
@@ -142,7 +143,7 @@ def _masked(
         copies = {name: value[[0] * len(some)].clone() for name, value in encoded.items()}
         for ids, word in zip(copies["input_ids"].view(len(some), -1), some, strict=True):
             ids[list(word.word.tokens)] = replacement
-        said = probabilities(outputs_of(method.run(runtime.model, copies)), predictor.calibrator)
+        said = probabilities(method.run(runtime.model, copies).arrays(), predictor.calibrator)
         confidence += said[:, explained.number].tolist()
     return tuple(replace(word, masked_confidence=sure) for word, sure in zip(words, confidence, strict=True))
 

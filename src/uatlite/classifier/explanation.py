@@ -357,12 +357,6 @@ def listed(probabilities: dict[str, float]) -> list[tuple[str, float]]:
     return [*ranked[: LISTED - 1], (f"{len(rest)} others", sum(value for _, value in rest))]
 
 
-def carriers(words: tuple[WordAttribution, ...]) -> tuple[WordAttribution, ...]:
-    """The words that carry the doubt, the first with the largest share; none where it is spread over the text."""
-    ranked = sorted(words, key=lambda word: -word.share)
-    return tuple(word for word in ranked[:NAMED] if word.share >= CARRIES)
-
-
 def _decision(prediction: Prediction) -> str:
     compared, rule, reason = Comparison.of(prediction), prediction.among.rule, prediction.reason
     outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if reason == OUT_OF_SCOPE else ""
@@ -381,13 +375,19 @@ def _decision(prediction: Prediction) -> str:
 
 
 def _doubt(explanation: Explanation) -> str:
-    moved = _moved(explanation)
-    if explanation.interval is not None and explanation.interval[1] - explanation.interval[0] <= NARROW:
-        if explanation.prediction.confidence >= _SURE:
-            return f"There is hardly any uncertainty: {moved}."
-        return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
+    moved = ""  # one pass cannot know
+    if explanation.interval is not None:
+        low, high = explanation.interval
+        how = f"the {explanation.prediction.passes} passes say"
+        how = how if explanation.band is None else "under dropout the probability would be"
+        moved = f"{how} between {low:.1%} and {high:.1%}"
+        if high - low <= NARROW:
+            if explanation.prediction.confidence >= _SURE:
+                return f"There is hardly any uncertainty: {moved}."
+            return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
     reach = f"; {moved}" if moved else ""
-    found = carriers(explanation.words)
+    ranked = sorted(explanation.words, key=lambda word: -word.share)
+    found = [word for word in ranked[:NAMED] if word.share >= CARRIES]
     if not found:
         rest = "it is spread over the text or belongs to the special tokens and the head"
         return f"No word carries a tenth of the doubt: {rest}{reach}."
@@ -397,14 +397,3 @@ def _doubt(explanation: Explanation) -> str:
     most = "Most of the doubt" if share >= 0.5 else f"{share:.0%} of the doubt"
     exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ", the rest is spread over the text"
     return f"{most} comes from {names}{exactly}{reach}."
-
-
-def _moved(explanation: Explanation) -> str:
-    """How far dropout moves the probability; empty where one pass cannot know."""
-    if explanation.interval is None:
-        return ""
-    low, high = explanation.interval
-    between = f"between {low:.1%} and {high:.1%}"
-    if explanation.band is None:
-        return f"the {explanation.prediction.passes} passes say {between}"
-    return f"under dropout the probability would be {between}"

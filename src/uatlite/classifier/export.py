@@ -21,7 +21,7 @@ from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import Reading
 from uatlite.classifier.exported import PLAIN, Difference, Manifest, OnnxRuntime
 from uatlite.classifier.product import Product
-from uatlite.classifier.runtime import TorchRuntime, outputs_of
+from uatlite.classifier.runtime import TorchRuntime
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
@@ -159,8 +159,7 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
         """Tokens (batch, tokens) to logits (batch, classes)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         encoded = {"input_ids": input_ids, "attention_mask": mask, **inputs}
-        outputs = outputs_of(self.method.run(self.inner, encoded))
-        calibrated = probabilities(outputs, self.calibrator)
+        calibrated = probabilities(self.method.run(self.inner, encoded).arrays(), self.calibrator)
         logits = np.log(np.maximum(calibrated, np.finfo(np.float32).tiny))
         return SequenceClassifierOutput(logits=torch.from_numpy(logits).float().to(input_ids.device))
 

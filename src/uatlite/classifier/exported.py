@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite import codec
-from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens
+from uatlite.classifier.runtime import MANIFEST, TokenChoice, chosen_tokens
 from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokens import FILE, Batch, FastTokenizer, TokenizerSettings
 from uatlite.predictive import PassLogits
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from uatlite.methods.method import Method
 
-MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
 _FORMAT = 3
 PADDING = 16
@@ -82,17 +81,6 @@ class Manifest:
 def stored(manifest: Manifest) -> dict[str, Any]:
     """A manifest as plain JSON values."""
     return {"format": _FORMAT, **codec.dump(manifest)}
-
-
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write what `load_exported` reads."""
-    text = json.dumps(stored(manifest), indent=2, ensure_ascii=False)
-    (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
-
-
-def is_exported(name: str | Path) -> bool:
-    """Whether a name is the directory of an exported classifier."""
-    return (Path(name).expanduser() / MANIFEST).is_file()
 
 
 def read_manifest(name: str | Path) -> Manifest:
@@ -190,7 +178,7 @@ class OnnxRuntime:
         finally:
             self._threads = before
 
-    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[PassLogits]:
         if self.manifest.precision == "int8" and min(len(batches), self._threads) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
                 yield from pool.map(lambda batch: self._passes(method, batch, tokens, threads=1), batches)
@@ -198,13 +186,13 @@ class OnnxRuntime:
             for batch in batches:
                 yield self._passes(method, batch, tokens, self._threads)
 
-    def _passes(self, method: Method, batch: Batch, tokens: TokenChoice | None, threads: int) -> Outputs:
+    def _passes(self, method: Method, batch: Batch, tokens: TokenChoice | None, threads: int) -> PassLogits:
         """The method's passes over one batch, of which the plain one is computed and the others are read off it."""
         arrays = {"attention_mask": np.ones_like(batch.arrays["input_ids"]), **batch.arrays}
         session = self._session(threads)
         results = session.run(None, {entry.name: arrays[entry.name] for entry in session.get_inputs()})
         logits, read = (values.astype(np.float64) for values in results)
-        plain = Outputs(logits[None], representations=read)
+        plain = PassLogits(logits[None], representations=read)
         if tokens is None:
             return replace(plain, given_variance=self._read(method, plain).given_variance)
         chosen = chosen_tokens(plain.logits[0], tokens, batch.rows)
@@ -227,7 +215,8 @@ class OnnxRuntime:
         return said
 
     def save(self, directory: Path) -> None:
-        write_manifest(directory, self.manifest)
+        text = json.dumps(stored(self.manifest), indent=2, ensure_ascii=False)
+        (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
         for name in (PLAIN, FILE):
             if (self.directory / name).resolve() != (directory / name).resolve():
                 shutil.copyfile(self.directory / name, directory / name)

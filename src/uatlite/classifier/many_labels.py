@@ -259,7 +259,13 @@ class ManyLabels(AnswerKind[Outputs, LabelPredictions]):
 
         read = run_text(predictor, text)
         names, probs = zip(*read["prediction"].probabilities.items(), strict=True)
-        column = _column(which, names, probs)
+        if isinstance(which, int):
+            if not 0 <= which < len(names):
+                raise ConfigurationError(f"label={which} is no column of this model; it has 0 to {len(names) - 1}.")
+        elif which is not None:
+            check_choice("label", which, names)
+            which = names.index(which)
+        column = int(np.abs(np.array(probs) - EVEN).argmin()) if which is None else which
         label = names[column]
         return Explained(
             **read,
@@ -269,18 +275,6 @@ class ManyLabels(AnswerKind[Outputs, LabelPredictions]):
             about=f"{label} with probability {probs[column]:.3f}; its logit",
             facts={"label": label, "probability": probs[column]},
         )
-
-
-def _column(label: str | int | None, classes: tuple[str, ...], probs: Sequence[float]) -> int:
-    """The column of a label, by default of the one that is least sure."""
-    if label is None:
-        return int(np.abs(np.array(probs) - EVEN).argmin())
-    if isinstance(label, int):
-        if not 0 <= label < len(classes):
-            raise ConfigurationError(f"label={label} is no column of this model; it has 0 to {len(classes) - 1}.")
-        return label
-    check_choice("label", label, classes)
-    return classes.index(label)
 
 
 LABELS = ManyLabels()

@@ -15,7 +15,7 @@ from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import AnyKind, Reading, Said
 from uatlite.classifier.calibrate import CalibrationTexts, Report, calibrate
 from uatlite.classifier.entities import ENTITIES
-from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.exported import OnnxRuntime, load_exported
 from uatlite.classifier.many_labels import LABELS
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
@@ -26,6 +26,7 @@ from uatlite.classifier.runtime import (
     Runtime,
     Settings,
     TorchRuntime,
+    is_exported,
     method_of,
     tokenizer_fingerprint,
 )
@@ -149,7 +150,13 @@ class Product(Generic[Said]):
         self.calibration_: Calibration | None = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
-            self._check_answers(model)
+            if KINDS[answering(model)] not in self.kinds:
+                check_one_answer(model)
+                raise ModelError(
+                    f"{type(unwrap(model)).__name__} gives one answer a text, and {type(self).__name__} is for models "
+                    "of several; use UncertaintyClassifier. A model of many labels has "
+                    "problem_type='multi_label_classification' in its configuration."
+                )
         self._asked()  # a bad method is an error now and not at the first text
 
     @classmethod
@@ -340,16 +347,6 @@ class Product(Generic[Said]):
     def _asked(self) -> Method:
         """The method before anything was learned."""
         return method_of(self.config, self.seed, self.runtime.method, self.default_method)
-
-    def _check_answers(self, model: "PreTrainedModel") -> None:
-        if KINDS[answering(model)] in self.kinds:
-            return
-        check_one_answer(model)
-        raise ModelError(
-            f"{type(unwrap(model)).__name__} gives one answer a text, and {type(self).__name__} is for models of "
-            "several; use UncertaintyClassifier. A model of many labels has problem_type='multi_label_classification' "
-            "in its configuration."
-        )
 
 
 class Files(NamedTuple):

@@ -17,14 +17,14 @@ import numpy as np
 
 from uatlite.codec import Arrays, dump, load
 from uatlite.errors import ConfigurationError, ModelError, StoreError
-from uatlite.methods.method import Method, Passes
+from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, STORED, method_of_weights, parse_method
 from uatlite.methods.sampling import method_of_config
 from uatlite.model.architectures import answering, head_of, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, tokenize
 from uatlite.model.windows import Windows, windowed
 from uatlite.passes.config import UATConfig
-from uatlite.predictive import PassLogits
+from uatlite.predictive import ROW_AXES, PassLogits
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
@@ -158,6 +158,15 @@ def chosen_tokens(logits: Floats, tokens: TokenChoice, numbers: Sequence[int]) -
     return mask
 
 
+MANIFEST = "uatlite-onnx.json"
+"""The file by which the directory of an exported classifier is known."""
+
+
+def is_exported(name: str | Path) -> bool:
+    """Whether a name is the directory of an exported classifier."""
+    return (Path(name).expanduser() / MANIFEST).is_file()
+
+
 class Runtime(Protocol):
     """A classifier with its tokenizer, ready to run."""
 
@@ -199,7 +208,7 @@ class Runtime(Protocol):
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the block every batch is computed by the thread that runs it."""
 
-    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[PassLogits]:
         """The method's passes over each batch.
 
         Of a token classifier rows are (batch, tokens) in every shape, and a method that knows variances without
@@ -292,10 +301,10 @@ class TorchRuntime:
         finally:
             torch.set_num_threads(before)
 
-    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[Outputs]:
+    def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[PassLogits]:
         for batch in batches:
             candidates = None if tokens is None else _candidates(tokens, batch)
-            yield outputs_of(method.run(self.model, batch.inputs, candidates))
+            yield method.run(self.model, batch.inputs, candidates).arrays()
 
     def save(self, directory: Path) -> None:
         from uatlite.model import weights
@@ -317,18 +326,12 @@ def _candidates(tokens: TokenChoice, batch: Batch) -> Candidates:
     return find
 
 
-def outputs_of(passes: Passes) -> Outputs:
-    """The passes of a batch as arrays."""
-    rows = passes.arrays()
-    return Outputs(rows.logits, rows.given_variance, rows.representations)
-
-
 def run(model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
     """The method's passes over texts, long ones cut or in windows as the settings say; all answers of a text are there,
     so `like` asks for nothing else."""
     if not texts:
         return Outputs(np.zeros((1, 0, len(model.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
-    windows = tokenized(model.tokenizer, texts, settings)
+    windows = windowed(model.tokenizer, list(texts), settings.max_length, windows=settings.windows)
     batches = list(windows.tokens.batches(None, **model.batching))
     return over_windows(gather(list(model.run(settings.method, batches)), batches), windows)
 
@@ -336,32 +339,24 @@ def run(model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs
 def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Sequence[int] | None = None) -> Outputs:
     """The method's passes of a PyTorch model over tokenized texts, or over those at `rows`, in their order."""
     batches = list(tokens.batches(rows))
-    return gather([outputs_of(method.run(model, batch.inputs)) for batch in batches], batches, rows)
+    return gather([method.run(model, batch.inputs).arrays() for batch in batches], batches, rows)
 
 
-def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -> Windows:
-    """Tokens of each text, cut to the settings' length or in windows of it."""
-    return windowed(tokenizer, list(texts), settings.max_length, windows=settings.windows)
-
-
-def gather(parts: Sequence[Outputs], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:
+def gather(parts: Sequence[PassLogits], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:
     """The outputs of all sequences from those of each batch, in the order of `rows`; by default by their place."""
     place = {row: i for i, row in enumerate(row for batch in batches for row in batch.rows)}
     order = np.array([place[row] for row in (sorted(place) if rows is None else rows)])
-    joined: dict[str, Any] = {}
-    for name in ("logits", "given_variance", "representations", "cut"):
+    joined = {}
+    for name, axis in ROW_AXES.items():
         values = [getattr(part, name) for part in parts]
         if values[0] is not None:
-            axis = 1 if name == "logits" else 0
             joined[name] = np.concatenate(values, axis=axis).take(order, axis=axis)
     return Outputs(**joined)
 
 
-def over_windows(outputs: Outputs, windows: Windows) -> Outputs:
+def over_windows(said: PassLogits, windows: Windows) -> Outputs:
     """The outputs of texts from those of their windows: means."""
-    means: dict[str, Any] = {"cut": np.array(windows.tokens.cut, dtype=np.int64)}
+    every = {name: value for name in ROW_AXES if (value := getattr(said, name)) is not None}
     if len(windows.counts) < len(windows.tokens):
-        for name, axis in (("logits", 1), ("given_variance", 0), ("representations", 0)):
-            values = getattr(outputs, name)
-            means[name] = None if values is None else windows.mean(values, axis=axis)
-    return replace(outputs, **means)
+        every = {name: windows.mean(value, axis=ROW_AXES[name]) for name, value in every.items()}
+    return Outputs(**every, cut=np.array(windows.tokens.cut, dtype=np.int64))

@@ -121,21 +121,14 @@ class Decoded:
     words_outside: int
 
     @property
+    def weakest(self) -> list[int]:
+        """The tokens that decide the weakest words of its entities."""
+        return [entity.token for entity in self.entities]
+
+    @property
     def spans(self) -> tuple[tuple[int, int, int], ...]:
         """Start, end and type of each entity."""
         return tuple((entity.start, entity.end, entity.type) for entity in self.entities)
-
-
-def strategy_of(name: str | None, text: LocatedText) -> str:
-    """How to join the tokens of a text; where nothing was asked for, 'words' for words and 'first' for a string."""
-    if name is None:
-        return "first" if text.words is None else "words"
-    if name == "words" and text.words is None:
-        raise ConfigurationError(
-            "aggregation_strategy='words' is for texts that are given as words; for a string use 'first', 'simple', "
-            "'average' or 'max'."
-        )
-    return name
 
 
 def word_starts(text: LocatedText, strategy: str) -> Integers:
@@ -143,7 +136,11 @@ def word_starts(text: LocatedText, strategy: str) -> Integers:
     if strategy == "simple":
         return np.arange(len(text))
     if strategy == "words":
-        assert text.words is not None
+        if text.words is None:
+            raise ConfigurationError(
+                "aggregation_strategy='words' is for texts that are given as words; for a string use 'first', "
+                "'simple', 'average' or 'max'."
+            )
         return np.flatnonzero(np.diff(text.words, prepend=-2) != 0)
     begins = ~text.continues
     begins[:1] = True
@@ -151,11 +148,14 @@ def word_starts(text: LocatedText, strategy: str) -> Integers:
 
 
 def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str | None = None) -> Decoded:
-    """The entities of a text from the logits of its tokens (passes, tokens, tags)."""
-    strategy = strategy_of(strategy, text)
+    """The entities of a text from the logits of its tokens (passes, tokens, tags).
+
+    Without a strategy the first token of a word decides, of a text that is given as words those of its words.
+    """
+    strategy = strategy or ("first" if text.words is None else "words")
+    starts = word_starts(text, strategy)
     if not len(text):
         return Decoded((), -np.inf, None, 0)
-    starts = word_starts(text, strategy)
     ends = np.append(starts[1:], len(text)) - 1
     spans = np.column_stack([text.places[starts, 0], text.places[ends, 1]])
     tokens = softmax(logits.mean(axis=0))

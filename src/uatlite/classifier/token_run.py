@@ -15,7 +15,7 @@ from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method
 from uatlite.model.tokens import Tokens
 from uatlite.model.windows import LocatedTexts, TaggedText, locate
-from uatlite.predictive import PassLogits
+from uatlite.predictive import ROW_AXES, PassLogits
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Integers, Text
 
@@ -67,11 +67,6 @@ class TokenOutputs:
         return replace(self, lesson=replace(self.lesson, given_variance=variance))
 
 
-def weakest_of(decoded: Decoded) -> list[int]:
-    """The tokens of a text that decide the weakest words of its entities."""
-    return [entity.token for entity in decoded.entities]
-
-
 def run_located(
     model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
 ) -> TokenOutputs:
@@ -89,7 +84,7 @@ def run_located(
         located = locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
         choose, groups = weakest_words(located, scheme, strategy), [list(range(len(located.windows)))]
     else:
-        located, choose = like.located, fixed_tokens(like.located, [weakest_of(text) for text in like.decoded])
+        located, choose = like.located, fixed_tokens(like.located, [text.weakest for text in like.decoded])
         counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
         # Windows with as many chosen tokens share batches: texts of a batch share their backward passes.
         groups = [[i for i, count in enumerate(counts) if count == many] for many in sorted(set(counts) - {0})]
@@ -99,22 +94,18 @@ def run_located(
         decoded = tuple(decode(text, of_text, scheme, strategy) for text, of_text in pairs)
     else:
         decoded = like.decoded
-    weakest, read = [weakest_of(text) for text in decoded], None
+    weakest, read = [text.weakest for text in decoded], None
     if "representations" in said:  # of a text without tokens 0
         read = np.stack([of.sum(axis=0, dtype=np.float64) / max(len(of), 1) for of in said["representations"]])
     if "given_variance" in said:  # NaN where it was not asked for
         said["given_variance"] = tuple(np.nan_to_num(of) for of in said["given_variance"])
     lesson = {
         name: np.concatenate(
-            [of.take(tokens, _AXES[name]) for of, tokens in zip(values, weakest, strict=True)], _AXES[name]
+            [of.take(tokens, ROW_AXES[name]) for of, tokens in zip(values, weakest, strict=True)], ROW_AXES[name]
         ).astype(np.float64)
         for name, values in said.items()
     }
     return TokenOutputs(located, scheme, said["logits"], decoded, PassLogits(**lesson), read)
-
-
-_AXES = {"logits": 1, "given_variance": 0, "representations": 0}
-"""What passes give for tokens -> the axis that counts these."""
 
 
 def _run_windows(
@@ -133,7 +124,7 @@ def _run_windows(
     of_windows: dict[str, list[Any]] = {}
     batches = [batch for group in groups for batch in located.tokens.batches(group, **runtime.batching)]
     for batch, outputs in zip(batches, runtime.run(method, batches, tokens), strict=True):
-        for name, axis in _AXES.items():
+        for name, axis in ROW_AXES.items():
             if (values := getattr(outputs, name)) is None:
                 continue
             of_window = of_windows.setdefault(name, [None] * len(located.windows))
@@ -145,9 +136,9 @@ def _run_windows(
         for number, value in enumerate(values):
             if value is None:
                 inner = located.inner(number)
-                shape[_AXES[name]] = inner.stop - inner.start
+                shape[ROW_AXES[name]] = inner.stop - inner.start
                 values[number] = np.zeros(shape)
-    return {name: tuple(located.stitched(values, axis=_AXES[name])) for name, values in of_windows.items()}
+    return {name: tuple(located.stitched(values, axis=ROW_AXES[name])) for name, values in of_windows.items()}
 
 
 def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> TokenChoice:
@@ -160,7 +151,7 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
         decoded = decode(shown, logits[None], scheme, strategy)
         if shared[window.text]:
             return [token for entity in decoded.entities for token in entity.tokens]
-        return weakest_of(decoded)
+        return decoded.weakest
 
     return choose
 
