@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from uatlite.codec import dump
 from uatlite.errors import CalibrationError, InputError
 from uatlite.model.tokens import longest, tokenize
 from uatlite.passes.config import UATConfig
@@ -135,7 +136,7 @@ def test_labels_may_be_names_or_columns(build, labelled):
     states = []
     for given in (labels, columns, np.array(columns), spelt):
         clf = build("base").calibrate(texts, given, calibrator="temperature", target_coverage=0.5)
-        states.append(clf.calibration_.to_dict())
+        states.append(dump(clf.calibration_))
     assert all(state == states[0] for state in states)
 
 

@@ -193,4 +193,4 @@ def test_figures_are_of_texts_that_did_not_fit_the_calibrator(labeler, rows):
     expected = loss(sigmoid(pred.logits), gold)
     assert figures.uncalibrated["label_nll"].point == pytest.approx(expected, rel=1e-4)
     assert loss(pred.probabilities, gold) < figures.calibrated["label_nll"].point < expected
-    assert "label_ece" in labeler.calibration_.to_dict()["figures"]["calibrated"]
+    assert "label_ece" in labeler.calibration_.figures.calibrated

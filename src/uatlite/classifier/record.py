@@ -14,7 +14,7 @@ import numpy as np
 
 from uatlite.classifier.predictions import CONFIDENCE, SHARE_FOUND, Predictions
 from uatlite.classifier.runtime import Settings
-from uatlite.codec import NOT_STORED, Arrays, dump, load
+from uatlite.codec import NOT_STORED, dump, load
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.metrics.accuracy import nll
 from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
@@ -291,20 +291,10 @@ class Calibration:
         alarm = f"without a shift the alarm goes off in {self.shift.false_alarm:.1%} of runs or fewer"
         return [*lines, f"New rows are compared with the {self.rows} calibration rows; {alarm}."]
 
-    def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
-        """All but the settings, as plain JSON values; its arrays go into `arrays`."""
-        state: dict[str, Any] = dump(self, {} if arrays is None else arrays)
-        return state
-
-    @classmethod
-    def from_dict(cls, state: Any, arrays: Mapping[str, Any], settings: Settings) -> Self:
-        """The calibration that `to_dict` described, under these settings."""
-        return replace(load(cls, state, arrays, advice="calibrate again."), settings=settings)
-
     def write(self, file: IO[bytes]) -> None:
         """All of it as one file of NumPy, for `read`."""
         arrays: dict[str, Any] = {}
-        arrays["state"] = np.array(json.dumps([self.settings.to_dict(arrays), self.to_dict(arrays)]))
+        arrays["state"] = np.array(json.dumps([self.settings.to_dict(arrays), dump(self, arrays)]))
         np.savez(file, **arrays)
 
     @classmethod
@@ -312,4 +302,5 @@ class Calibration:
         """The inverse of `write`."""
         arrays = dict(np.load(path))
         settings, state = json.loads(str(arrays.pop("state")))
-        return cls.from_dict(state, arrays, Settings.from_dict(settings, arrays))
+        calibration = load(cls, state, arrays, advice="calibrate again.")
+        return replace(calibration, settings=Settings.from_dict(settings, arrays))

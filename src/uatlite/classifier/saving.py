@@ -15,7 +15,7 @@ The model is the same in all versions. Nothing is overwritten, and one can go ba
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.numpy import load_file, save_file
 
-from uatlite import __version__
+from uatlite import __version__, codec
 from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
 from uatlite.classifier.runtime import Settings, TorchRuntime
 from uatlite.codec import Arrays
@@ -99,7 +99,7 @@ def _write_state(
         "settings": settings.to_dict(arrays),
         "options": {**product.options, "seed": settings.seed},
         "columns": product.columns,
-        "calibration": None if calibration is None else calibration.to_dict(arrays),
+        "calibration": codec.dump(calibration, arrays),
         "arrays": sorted(arrays),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -126,11 +126,13 @@ def read(name: str | Path) -> Stored:
         if beside is None and state["arrays"]:
             raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
         arrays = {} if beside is None else load_file(beside)
-        settings = Settings.from_dict(state["settings"], arrays)
-        stored = state["calibration"]
+        settings, calibration = Settings.from_dict(state["settings"], arrays), state["calibration"]
+        if calibration is not None:
+            calibration = codec.load(Calibration, calibration, arrays, advice="calibrate again.")
+            calibration = replace(calibration, settings=settings)
         return Stored(
             options={**state["options"], "config": settings.method},
-            calibration=None if stored is None else Calibration.from_dict(stored, arrays, settings),
+            calibration=calibration,
             kind=state["kind"],
             columns=state["columns"],
         )

@@ -83,7 +83,7 @@ class Job:
 def calibration_digest(calibration: Calibration) -> str:
     """SHA-256 of all that calibration learned, as it is stored: calibrator, rules, scope, what a shift is told by."""
     arrays = Arrays()
-    state = [calibration.settings.to_dict(arrays), calibration.to_dict(arrays)]
+    state = [calibration.settings.to_dict(arrays), dump(calibration, arrays)]
     digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
