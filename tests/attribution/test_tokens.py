@@ -60,7 +60,9 @@ def test_a_text_s_variances_do_not_depend_on_its_batch(architecture, shared, tex
 def test_small_rates_make_them_those_of_many_passes(tiny, texts, tokens):
     model, batch = tiny("bert", tokens=tokens), texts((5,))
     config = UATConfig(gate="none", rates=DropoutRates.uniform(0.002), samples=3000)
-    variances = ANALYTIC.configured(config).run(model, batch, all_real(batch) if tokens else None).variance.flatten()
+    variances = (
+        replace(ANALYTIC, config=config).run(model, batch, all_real(batch) if tokens else None).variance.flatten()
+    )
     logits = sample(model, batch, config).logits.flatten(1, -2)  # (passes, outputs, classes)
     margins = (logits * OUTPUTS["margin"](logits.mean(dim=0))).sum(dim=-1)
     error = (margins - margins.mean(dim=0)).square().std(dim=0) / 3000**0.5

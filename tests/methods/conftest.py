@@ -1,31 +1,25 @@
 """Tiny models that were trained for each method that needs it, for texts and for multiple choice."""
 
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import Recipe
 from uatlite.lab.train.recipe import TrainingJob as Job
-from uatlite.methods.method import Method
 from uatlite.model.load import load_checkpoint
-from uatlite.values import Choices, Dataset, Example, Text
+from uatlite.values import Choices, Dataset, Example
 
 QUICK = Recipe(learning_rate=2e-3, warmup_steps=1, batch_size=4, epochs=1)  # 10 steps: two for each snapshot
-Models = Callable[..., PreTrainedModel]
-Trained = Callable[..., Path]
 LABELS = ("a", "b", "c")
 
 
-def text_of(number: int) -> Text:
+def text_of(number):
     return " ".join(f"a{(number * step) % 50}" for step in range(1, 3 + number % 4))
 
 
-def rows(*, choices: bool) -> Dataset:
+def rows(*, choices):
     options = tuple(f"a{number}" for number in range(4))
     texts = [Choices(str(text_of(i)), options) if choices else text_of(i) for i in range(40)]
     labels = ("A", "B", "C", "D") if choices else LABELS
@@ -34,14 +28,14 @@ def rows(*, choices: bool) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def trained(tiny: Models, tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tiny, tokenizer, tmp_path_factory):
     """`trained(key, choices=False)`: the directory of a tiny BERT that was trained for a method, made once."""
     backbone = tmp_path_factory.mktemp("backbone")
     tiny("bert").base_model.save_pretrained(backbone)
     tokenizer.save_pretrained(backbone)
 
     @cache
-    def train(key: str, choices: bool = False) -> Path:
+    def train(key, choices=False):
         directory = tmp_path_factory.mktemp(key)
         fine_tune(Job(backbone, rows(choices=choices), recipe=QUICK), directory, METHOD_TRAININGS[key])
         return directory
@@ -50,14 +44,14 @@ def trained(tiny: Models, tokenizer: BertTokenizer, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
-def model_for(shared: Models, trained: Trained) -> Models:
+def model_for(shared, trained):
     """`model_for(method, choices=False)`: a tiny BERT that the method runs on, which no test may change."""
 
     @cache
-    def load(key: str, choices: bool) -> PreTrainedModel:
+    def load(key, choices):
         return load_checkpoint(trained(key, choices), device="cpu").model
 
-    def find(method: Method, choices: bool = False) -> PreTrainedModel:
+    def find(method, choices=False):
         return load(method.name, choices) if method.trained else shared("bert", choices=choices)
 
     return find

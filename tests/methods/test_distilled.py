@@ -1,29 +1,22 @@
 """The read-out of variances, of a margin and of labels: against refits by scikit-learn, and what a good and a poor one
 do."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, StoreError
 from uatlite.methods import distilled
 from uatlite.methods.distilled import DISTILLED, FEATURES, OFFSET, Distilled, ReadOut, fit_read_out, sampling_noise
-from uatlite.methods.method import TAUGHT, CalibrationRows, Method
+from uatlite.methods.method import TAUGHT, CalibrationRows
 from uatlite.methods.registry import STORED, method_to_dict, parse_method
 from uatlite.methods.sampling import ANALYTIC
 from uatlite.predictive import PassLogits, entropy, softmax
-from uatlite.values import Floats, Integers, Kind
 
-Models = Callable[..., PreTrainedModel]
-Texts = Callable[..., dict[str, Tensor]]
-KINDS: dict[Kind, int] = {"one": 1, "labels": 3}
+KINDS = {"one": 1, "labels": 3}
 EACH = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -31,7 +24,7 @@ def stored_again(method, arrays):
     return load(STORED, dump(method, arrays, kind=STORED), arrays, advice="")
 
 
-def made(kind: Kind, rows: int, noise: float, units: int = 8) -> tuple[PassLogits, Floats]:
+def made(kind, rows, noise, units=8):
     """A plain pass, and variances (rows, k) whose logarithm is linear in what it read, but for some noise."""
     rng, k = np.random.default_rng(0), KINDS[kind]
     read = rng.normal(size=(rows, units))
@@ -39,14 +32,14 @@ def made(kind: Kind, rows: int, noise: float, units: int = 8) -> tuple[PassLogit
     return PassLogits(rng.normal(0, 2, (1, rows, max(k, 4))), representations=read), np.exp(logs)
 
 
-def rows_of(kind: Kind, plain: PassLogits, variance: Floats) -> CalibrationRows:
-    def run(method: Method) -> PassLogits:
+def rows_of(kind, plain, variance):
+    def run(method):
         return PassLogits(plain.logits + 1, variance) if method == ANALYTIC else plain
 
     return CalibrationRows(len(variance), run, kind=kind)
 
 
-def fitted(kind: Kind, rows: CalibrationRows, reason: str, method: Method = DISTILLED) -> tuple[Distilled, PassLogits]:
+def fitted(kind, rows, reason, method=DISTILLED):
     """What is learned from rows, for this reason, and what it says about them."""
     learned = method.learn(rows)
     assert reason in learned.reason
@@ -57,7 +50,7 @@ def fitted(kind: Kind, rows: CalibrationRows, reason: str, method: Method = DIST
 
 
 @EACH
-def test_left_out_predictions_are_those_of_refits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_out_predictions_are_those_of_refits(kind, monkeypatch):
     monkeypatch.setattr(distilled, "PENALTIES", np.array([3.0]))
     plain, variance = made(kind, 70, 0.5, units=12)
     features, y = FEATURES[kind].of(plain), np.log(variance + OFFSET)
@@ -75,7 +68,7 @@ def test_left_out_predictions_are_those_of_refits(kind: Kind, monkeypatch: pytes
     assert read_out.r2 == pytest.approx(1 - np.square(y[:50] - refits).sum() / spread, abs=2e-6)
 
 
-def test_each_label_has_the_penalty_with_the_least_left_out_error() -> None:
+def test_each_label_has_the_penalty_with_the_least_left_out_error():
     plain, variance = made("labels", 120, 0.8, units=60)
     features, y = FEATURES["labels"].of(plain), np.log(variance + OFFSET)
     read_out, left_out = fit_read_out("labels", features, variance, 120)
@@ -92,7 +85,7 @@ def test_each_label_has_the_penalty_with_the_least_left_out_error() -> None:
     assert np.square(np.log(left_out[:, 0] + OFFSET) - y[:, 0]).sum() <= 1.01 * min(errors)
 
 
-def test_features_are_what_the_head_reads_and_the_top_logits() -> None:
+def test_features_are_what_the_head_reads_and_the_top_logits():
     plain, _ = made("one", 3, 0.0)
     features = FEATURES["one"].of(plain), FEATURES["labels"].of(plain)
     rows = zip(plain.logits[0], plain.representations, *features, strict=True)
@@ -105,7 +98,7 @@ def test_features_are_what_the_head_reads_and_the_top_logits() -> None:
 
 
 @EACH
-def test_a_good_read_out_takes_the_place_of_the_teacher(kind: Kind) -> None:
+def test_a_good_read_out_takes_the_place_of_the_teacher(kind):
     plain, variance = made(kind, 300, 0.1)
     method, outputs = fitted(kind, rows_of(kind, plain, variance), "read off one plain pass (R² 0.9")
     assert method.reads
@@ -120,9 +113,7 @@ def test_a_good_read_out_takes_the_place_of_the_teacher(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(("rows", "reason"), [(200, "cannot be read off"), (40, "too few")])
-def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
-    rows: int, reason: str, shared: Models, texts: Texts
-) -> None:
+def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(rows, reason, shared, texts):
     plain, variance = made("one", rows, 30.0)
     method, outputs = fitted("one", rows_of("one", plain, variance), f"{reason}")
     assert not method.reads
@@ -133,7 +124,7 @@ def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
     method, outputs = fitted("labels", rows_of("labels", plain, variance), "the plain pass runs, without variances")
     assert outputs is plain
     model = shared("bert", problem_type="multi_label_classification")
-    arrays: dict[str, Any] = {}
+    arrays = {}
     for same in (method, stored_again(method, arrays)):
         assert (same.passes, same.cost) == (1, 1)
         assert same.read_from(plain) is plain
@@ -142,7 +133,7 @@ def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
         assert passes.variance is None
 
 
-def test_reference_texts_take_part_in_the_fit() -> None:
+def test_reference_texts_take_part_in_the_fit():
     every, truth = made("one", 2580, 0.3, units=40)
     (plain, few), (others, more), (fresh, unseen) = (
         (every.take(rows), truth[rows]) for rows in np.split(np.arange(2580), (80, 2080))
@@ -158,7 +149,7 @@ def test_reference_texts_take_part_in_the_fit() -> None:
     assert errors[1] < errors[0]
 
 
-def test_r2_leaves_out_the_noise_of_few_passes() -> None:
+def test_r2_leaves_out_the_noise_of_few_passes():
     """Of variances from five passes R² is that of the variances which many passes would have."""
     plain, truth = made("labels", 3000, 0.6)
     features = FEATURES["labels"].of(plain)
@@ -175,7 +166,7 @@ def test_r2_leaves_out_the_noise_of_few_passes() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["distilled:of=fast,per_input=true", "distilled:of=fast"])
-def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: str) -> None:
+def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling):
     plain, truth = made("labels", 400, 0.3)
     taught = PassLogits(np.random.default_rng(1).normal(size=(5, 400, 3)) * np.sqrt(truth))
     rows = CalibrationRows(400, lambda method: plain if method.passes == 1 else taught, kind="labels")
@@ -186,10 +177,10 @@ def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: s
 
 
 @EACH
-def test_it_is_stored_as_numbers_and_arrays(kind: Kind) -> None:
+def test_it_is_stored_as_numbers_and_arrays(kind):
     plain, variance = made(kind, 200, 0.2)
     method, _ = fitted(kind, rows_of(kind, plain, variance), "read off", parse_method("distilled:of=analytic"))
-    arrays: dict[str, Any] = {"other": np.zeros(3)}
+    arrays = {"other": np.zeros(3)}
     again = stored_again(method, arrays)
     assert method_to_dict(again) == method_to_dict(method)
     before, after = method.read_from(plain), again.read_from(plain)
@@ -198,23 +189,23 @@ def test_it_is_stored_as_numbers_and_arrays(kind: Kind) -> None:
         load(STORED, method_to_dict(method), advice="calibrate again.")
 
 
-def test_another_model_is_an_error() -> None:
+def test_another_model_is_an_error():
     plain, _ = made("one", 5, 0.1)
     with pytest.raises(ConfigurationError, match="Calibrate again"):
         Distilled(read_out=ReadOut.empty("one", 100, 4, quality=0.9)).read_from(plain)
 
 
-def test_unknown_teachers_are_refused() -> None:
+def test_unknown_teachers_are_refused():
     assert parse_method("distilled:of=uat,gate=k").name == "distilled:of=uat,gate=k"
     with pytest.raises(ConfigurationError, match="of"):
         parse_method("distilled:of=ensemble")
 
 
-def test_a_teacher_runs_on_some_of_many_texts() -> None:
+def test_a_teacher_runs_on_some_of_many_texts():
     plain, variance = made("one", TAUGHT + 500, 0.3, units=12)
-    asked: list[Integers] = []
+    asked = []
 
-    def run_some(method: Method, places: Integers) -> PassLogits:
+    def run_some(method, places):
         assert method == ANALYTIC
         asked.append(places)
         return PassLogits(plain.logits[:, places], variance[places])

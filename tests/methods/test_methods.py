@@ -2,13 +2,9 @@
 
 import copy
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.attribution.first_order import Case, first_orders
@@ -19,23 +15,20 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import METHOD_ALIASES, METHODS, STORED, method_to_dict, parse_method
 from uatlite.model.load import model_hash
 
-Encoded = dict[str, Tensor]
-Models = Callable[..., PreTrainedModel]
-Texts = Callable[..., Encoded]
-MANY: dict[str, Any] = {"problem_type": "multi_label_classification"}
+MANY = {"problem_type": "multi_label_classification"}
 
 
 @pytest.fixture(params=tuple(METHODS))
-def method(request: pytest.FixtureRequest) -> Method:
+def method(request):
     return METHODS[request.param]
 
 
 @pytest.fixture
-def batch(texts: Texts) -> Encoded:
+def batch(texts):
     return texts((9, 5, 7))
 
 
-def test_passes_have_the_promised_shape_and_follow_the_seed(method: Method, model_for: Models, batch: Encoded) -> None:
+def test_passes_have_the_promised_shape_and_follow_the_seed(method, model_for, batch):
     model = model_for(method)
     first = method.seeded(1).run(model, batch)
     assert first.logits.shape == (method.passes, 3, 3)
@@ -47,7 +40,7 @@ def test_passes_have_the_promised_shape_and_follow_the_seed(method: Method, mode
     assert method.knows_variance == (len(first.logits) > 1 or first.variance is not None)
 
 
-def test_a_text_gets_one_answer_whatever_its_batch(method: Method, model_for: Models, texts: Texts) -> None:
+def test_a_text_gets_one_answer_whatever_its_batch(method, model_for, texts):
     model = model_for(method)
     batch, wider = texts((9, 5, 7)), texts((9, 5, 7), tokens=14)
     together = method.run(model, batch).logits
@@ -57,7 +50,7 @@ def test_a_text_gets_one_answer_whatever_its_batch(method: Method, model_for: Mo
     torch.testing.assert_close(method.run(model, wider).logits, together, **close)
 
 
-def test_multiple_choice_gives_a_class_for_each_option(method: Method, model_for: Models, choices: Encoded) -> None:
+def test_multiple_choice_gives_a_class_for_each_option(method, model_for, choices):
     if method.name == "laplace":
         with pytest.raises(ConfigurationError, match=r"laplace: .* no likelihood for multiple choice"):
             model_for(method, choices=True)
@@ -65,7 +58,7 @@ def test_multiple_choice_gives_a_class_for_each_option(method: Method, model_for
     assert method.run(model_for(method, choices=True), choices).logits.shape[1:] == (2, 4)
 
 
-def test_the_model_is_left_as_it_was_also_when_a_call_fails(method: Method, model_for: Models, batch: Encoded) -> None:
+def test_the_model_is_left_as_it_was_also_when_a_call_fails(method, model_for, batch):
     model = copy.deepcopy(model_for(method)).train()
     model.bert.pooler.eval()
     modes = [module.training for module in model.modules()]
@@ -80,7 +73,7 @@ def test_the_model_is_left_as_it_was_also_when_a_call_fails(method: Method, mode
     assert [module.training for module in model.modules()] == modes
 
 
-def test_names_and_json_lead_back_to_the_method(method: Method) -> None:
+def test_names_and_json_lead_back_to_the_method(method):
     assert isinstance(method, Method)
     assert METHODS[method.name] is method
     assert parse_method(method.name) == method
@@ -89,7 +82,7 @@ def test_names_and_json_lead_back_to_the_method(method: Method) -> None:
     assert method.summary
 
 
-def test_base_is_the_model_itself(shared: Models, batch: Encoded) -> None:
+def test_base_is_the_model_itself(shared, batch):
     model = shared("bert")
     with torch.no_grad():
         expected = model(**batch).logits
@@ -108,9 +101,7 @@ def test_base_is_the_model_itself(shared: Models, batch: Encoded) -> None:
         ("mc:rate=0.3,classifier=own", UATConfig(gate="none", rates=DropoutRates(0.3, 0.3, 0.3, None))),
     ],
 )
-def test_sampled_methods_are_the_engine_under_their_configuration(
-    shared: Models, batch: Encoded, name: str, config: UATConfig
-) -> None:
+def test_sampled_methods_are_the_engine_under_their_configuration(shared, batch, name, config):
     model = shared("bert")
     assert torch.equal(parse_method(name).run(model, batch).logits, sample(model, batch, config).logits)
 
@@ -126,7 +117,7 @@ def test_sampled_methods_are_the_engine_under_their_configuration(
         ("mc-global:rate=0.2,attention=own", "mc-global:embedding=0.2,feed_forward=0.2,classifier=0.2"),
     ],
 )
-def test_spellings_have_one_canonical_form(spelt: str, canonical: str) -> None:
+def test_spellings_have_one_canonical_form(spelt, canonical):
     method = parse_method(spelt)
     assert method.name == canonical
     assert parse_method(canonical) == method
@@ -152,17 +143,17 @@ def test_spellings_have_one_canonical_form(spelt: str, canonical: str) -> None:
         ("cascade:then=analytic", r"is gone: use 'distilled'.*second_look='uat'"),
     ],
 )
-def test_misspellings_are_explained(spelt: str, message: str) -> None:
+def test_misspellings_are_explained(spelt, message):
     with pytest.raises(ConfigurationError, match=message):
         parse_method(spelt)
 
 
-def test_aliases_name_methods() -> None:
+def test_aliases_name_methods():
     assert set(METHOD_ALIASES.values()) <= set(METHODS)
     assert not set(METHOD_ALIASES) & set(METHODS)
 
 
-def test_analytic_is_the_propagated_margin(shared: Models, batch: Encoded) -> None:
+def test_analytic_is_the_propagated_margin(shared, batch):
     passes = parse_method("analytic:gate=k").run(shared("bert"), batch)
     expected = propagate(shared("bert"), batch, UATConfig(estimate="closed-form", gate="k"))
     assert torch.equal(passes.logits, expected.logits[None])
@@ -170,9 +161,7 @@ def test_analytic_is_the_propagated_margin(shared: Models, batch: Encoded) -> No
 
 
 @pytest.mark.parametrize("name", ["base", "mc-uniform", "uat", "fast", "analytic", "distilled", "distilled:of=fast"])
-def test_many_labels_have_the_passes_of_one_class_and_a_variance_each(
-    name: str, shared: Models, batch: Encoded
-) -> None:
+def test_many_labels_have_the_passes_of_one_class_and_a_variance_each(name, shared, batch):
     """The meaning of the logits differs and nothing else: the logits of every pass are equal."""
     method = parse_method(name)
     many = method.run(shared("bert", **MANY), batch)
@@ -182,9 +171,7 @@ def test_many_labels_have_the_passes_of_one_class_and_a_variance_each(
 
 
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"])
-def test_a_text_has_the_same_variances_of_labels_in_every_batch(
-    architecture: str, tiny: Models, batch: Encoded
-) -> None:
+def test_a_text_has_the_same_variances_of_labels_in_every_batch(architecture, tiny, batch):
     model, analytic = tiny(architecture, **MANY), METHODS["analytic"]
     together = analytic.run(model, batch).variance
     for row in range(3):
@@ -197,7 +184,7 @@ def test_a_text_has_the_same_variances_of_labels_in_every_batch(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_first_order_variance_is_that_of_little_dropout(shared: Models, texts: Texts) -> None:
+def test_first_order_variance_is_that_of_little_dropout(shared, texts):
     """Where few units are dropped, many sampled passes have the first-order variance."""
     rates = "embedding=0.001,attention=0.001,feed_forward=0.001,classifier=0.001,gate=none"
     model, batch = shared("bert", **MANY), texts((6,))

@@ -1,14 +1,11 @@
 """Methods with weights of their own: where the weights are kept, and what happens without them."""
 
 import copy
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
-from torch import Tensor
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModelForSequenceClassification
 
 from uatlite import UncertaintyClassifier
 from uatlite.errors import ModelError
@@ -16,17 +13,12 @@ from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.weights import FILE, MethodWeights, attach, attached
 
-Models = Callable[..., PreTrainedModel]
-Texts = Callable[..., dict[str, Tensor]]
-Trained = Callable[..., Path]
 TRAINED = tuple(key for key, method in METHODS.items() if method.trained)
 EACH = pytest.mark.parametrize("key", TRAINED)
 
 
 @EACH
-def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(
-    key: str, trained: Trained, texts: Texts, tmp_path: Path
-) -> None:
+def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(key, trained, texts, tmp_path):
     classifier = UncertaintyClassifier.from_pretrained(trained(key), device="cpu")
     assert classifier.method.name == key
     classifier.save_pretrained(tmp_path / "again")
@@ -38,7 +30,7 @@ def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
 
 
-def test_the_seed_of_a_method_is_kept(trained: Trained, tmp_path: Path) -> None:
+def test_the_seed_of_a_method_is_kept(trained, tmp_path):
     seeded = METHODS["swag"].seeded(3)
     classifier = UncertaintyClassifier.from_pretrained(trained("swag"), seeded, device="cpu")
     classifier.save_pretrained(tmp_path / "again")
@@ -46,7 +38,7 @@ def test_the_seed_of_a_method_is_kept(trained: Trained, tmp_path: Path) -> None:
 
 
 @EACH
-def test_transformers_alone_loads_the_plain_part(key: str, trained: Trained, texts: Texts) -> None:
+def test_transformers_alone_loads_the_plain_part(key, trained, texts):
     model, report = AutoModelForSequenceClassification.from_pretrained(trained(key), output_loading_info=True)
     assert not report["unexpected_keys"]
     if key == "sngp":  # its head is a Gaussian process, and transformers says that there is none
@@ -59,7 +51,7 @@ def test_transformers_alone_loads_the_plain_part(key: str, trained: Trained, tex
 
 
 @EACH
-def test_the_hash_covers_the_weights_of_the_method(key: str, model_for: Models) -> None:
+def test_the_hash_covers_the_weights_of_the_method(key, model_for):
     model = copy.deepcopy(model_for(METHODS[key]))
     before, weights = model_hash(model), attached(model)
     next(weights.buffers()).view(-1)[0] += 1
@@ -67,9 +59,7 @@ def test_the_hash_covers_the_weights_of_the_method(key: str, model_for: Models) 
 
 
 @EACH
-def test_without_its_weights_the_command_to_train_them_is_named(
-    key: str, shared: Models, model_for: Models, texts: Texts
-) -> None:
+def test_without_its_weights_the_command_to_train_them_is_named(key, shared, model_for, texts):
     with pytest.raises(ModelError, match=f"{key} needs weights of its own.*uatlite train --method {key}"):
         METHODS[key].run(shared("bert"), texts((5,)))
     other = "swag" if key != "swag" else "ensemble"
@@ -77,12 +67,12 @@ def test_without_its_weights_the_command_to_train_them_is_named(
         METHODS[key].run(model_for(METHODS[other]), texts((5,)))
 
 
-def test_a_model_without_a_linear_head_says_which_method_it_is_for(model_for: Models, texts: Texts) -> None:
+def test_a_model_without_a_linear_head_says_which_method_it_is_for(model_for, texts):
     with pytest.raises(ModelError, match="trained for sngp and has no other head"):
         METHODS["base"].run(model_for(METHODS["sngp"]), texts((5,)))
 
 
-def test_an_ensemble_of_identical_members_is_the_member(tiny: Models, texts: Texts) -> None:
+def test_an_ensemble_of_identical_members_is_the_member(tiny, texts):
     model, batch = tiny("bert"), texts((9, 5, 7))
     vector = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     attach(model, MethodWeights("ensemble", {"members": vector.repeat(2, 1)}))
@@ -91,7 +81,7 @@ def test_an_ensemble_of_identical_members_is_the_member(tiny: Models, texts: Tex
     torch.testing.assert_close(passes, expected, rtol=0, atol=1e-5)
 
 
-def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(model_for: Models, texts: Texts) -> None:
+def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(model_for, texts):
     model, batch = model_for(METHODS["ensemble"]), texts((9, 5, 7))
     passes = METHODS["ensemble"].run(model, batch).logits
     assert len({tuple(logits.flatten().tolist()) for logits in passes}) == 5
@@ -101,7 +91,7 @@ def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(model_for: M
         parse_method("ensemble:members=6").run(model, batch)
 
 
-def test_swag_draws_anew_when_the_weights_change(model_for: Models, texts: Texts) -> None:
+def test_swag_draws_anew_when_the_weights_change(model_for, texts):
     model, batch = copy.deepcopy(model_for(METHODS["swag"])), texts((5,))
     before = METHODS["swag"].run(model, batch).logits
     with torch.no_grad():
@@ -109,7 +99,7 @@ def test_swag_draws_anew_when_the_weights_change(model_for: Models, texts: Texts
     torch.testing.assert_close(METHODS["swag"].run(model, batch).logits, before + 1)
 
 
-def test_a_broken_or_foreign_file_is_named(trained: Trained, tmp_path: Path) -> None:
+def test_a_broken_or_foreign_file_is_named(trained, tmp_path):
     UncertaintyClassifier.from_pretrained(trained("laplace"), device="cpu").save_pretrained(tmp_path / "model")
     with safe_open(tmp_path / "model" / FILE, framework="pt") as file:
         assert file.metadata() == {"format": "1", "method": "laplace", "headless": "false"}

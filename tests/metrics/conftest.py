@@ -4,17 +4,13 @@ import importlib
 import importlib.util
 import sys
 import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
-Case = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-def random_rows(rows: int, classes: int, seed: int = 0) -> Case:
+def random_rows(rows, classes, seed=0):
     """An overconfident classifier without ties."""
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(rows, classes)) * 2
@@ -23,7 +19,7 @@ def random_rows(rows: int, classes: int, seed: int = 0) -> Case:
     return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), np.minimum(labels, classes - 1)
 
 
-def binary(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> Case:
+def binary(confidence, correct):
     """Two classes with the given confidences, alternating which class is predicted."""
     predicted = np.arange(len(confidence)) % 2
     probabilities = np.empty((len(confidence), 2))
@@ -32,14 +28,14 @@ def binary(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> Case:
     return probabilities, np.where(correct, predicted, 1 - predicted)
 
 
-def tied_rows() -> Case:
+def tied_rows():
     """Confidences with one decimal: long ties, right and wrong rows in each."""
     generator = np.random.default_rng(1)
     confidence = np.round(generator.uniform(0.55, 1, size=60), 1)
     return binary(confidence, generator.random(60) < confidence - 0.1)
 
 
-CASES: dict[str, Callable[[], Case]] = {
+CASES = {
     "three classes": lambda: random_rows(200, 3),
     "ten classes": lambda: random_rows(60, 10),
     "ties": tied_rows,
@@ -56,25 +52,25 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Case:
+def case(request):
     """Each of the cases: probabilities (rows, classes) and labels (rows,)."""
     return CASES[request.param]()
 
 
 @pytest.fixture
-def smooth_case() -> Case:
+def smooth_case():
     """Rows without ties and off every edge, where all libraries mean the same thing."""
     return random_rows(300, 4, seed=3)
 
 
 @pytest.fixture
-def tied_case() -> Case:
+def tied_case():
     """Rows in long ties."""
     return tied_rows()
 
 
 @pytest.fixture(scope="session")
-def torch_uncertainty() -> Iterator[types.ModuleType]:
+def torch_uncertainty():
     """torch_uncertainty.metrics.classification, imported without the package's own __init__.
 
     That __init__ imports torchvision for plots; the metrics need only torch and torchmetrics.

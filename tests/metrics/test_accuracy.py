@@ -29,7 +29,7 @@ from uatlite.metrics.accuracy import (
 from uatlite.metrics.calibration import brier_calibration, brier_refinement
 
 
-def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case) -> None:
+def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case):
     probabilities, labels = case
     predicted = probabilities.argmax(axis=1)
     assert accuracy(probabilities, labels) == pytest.approx(accuracy_score(labels, predicted), abs=1e-12)
@@ -37,7 +37,7 @@ def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case) -> None:
     assert macro_f1(probabilities, labels) == pytest.approx(expected, abs=1e-12)
 
 
-def test_nll_and_brier_are_those_of_scikit_learn(case) -> None:
+def test_nll_and_brier_are_those_of_scikit_learn(case):
     probabilities, labels = case
     classes = np.arange(probabilities.shape[1])
     if len(classes) == 1:
@@ -47,15 +47,15 @@ def test_nll_and_brier_are_those_of_scikit_learn(case) -> None:
     assert brier(*case) == pytest.approx(expected, abs=1e-12)
 
 
-def test_one_class_is_never_wrong() -> None:
+def test_one_class_is_never_wrong():
     assert nll(np.ones((3, 1)), [0, 0, 0]) == brier(np.ones((3, 1)), [0, 0, 0]) == 0
 
 
-def test_a_probability_of_zero_costs_36_nats_and_not_infinity() -> None:
+def test_a_probability_of_zero_costs_36_nats_and_not_infinity():
     assert nll([[1.0, 0.0]], [1]) == pytest.approx(-np.log(2.0**-52))
 
 
-def test_the_two_parts_of_the_brier_score(case) -> None:
+def test_the_two_parts_of_the_brier_score(case):
     probabilities, labels = case
     calibration = refinement = 0.0
     for c, p in enumerate(probabilities.T):
@@ -67,14 +67,14 @@ def test_the_two_parts_of_the_brier_score(case) -> None:
     assert brier_calibration(*case) + brier_refinement(*case) == pytest.approx(brier(*case), abs=1e-12)
 
 
-def scikit_fpr95(positives: np.ndarray, scores: np.ndarray) -> float:
+def scikit_fpr95(positives, scores):
     fpr, tpr, _ = roc_curve(positives, scores, drop_intermediate=False)
     return float(fpr[np.argmax(tpr >= 0.95 - 1e-12)])
 
 
 @pytest.mark.parametrize("decimals", [1, 2, 9])
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.95])
-def test_detection_is_that_of_scikit_learn(decimals: int, share: float) -> None:
+def test_detection_is_that_of_scikit_learn(decimals, share):
     generator = np.random.default_rng(decimals)
     positives = generator.random(200) < share
     scores = np.round(generator.normal(size=200) + positives, decimals)
@@ -83,7 +83,7 @@ def test_detection_is_that_of_scikit_learn(decimals: int, share: float) -> None:
     assert fpr95(scores, positives) == pytest.approx(scikit_fpr95(positives, scores), abs=1e-12)
 
 
-def test_errors_are_the_positives_and_doubt_is_the_score(case) -> None:
+def test_errors_are_the_positives_and_doubt_is_the_score(case):
     probabilities, labels = case
     errors, doubt = probabilities.argmax(axis=1) != labels, -probabilities.max(axis=1)
     if errors.all() or not errors.any():
@@ -95,7 +95,7 @@ def test_errors_are_the_positives_and_doubt_is_the_score(case) -> None:
     assert error_fpr95(*case) == pytest.approx(scikit_fpr95(errors, doubt), abs=1e-12)
 
 
-def test_nineteen_of_twenty_positives_are_95_percent() -> None:
+def test_nineteen_of_twenty_positives_are_95_percent():
     scores, positives = np.append(np.arange(20, 0, -1), [0.5, 1.5]), np.append(np.ones(20), [0, 0])
     assert 19 / 20 < 0.95000001
     assert fpr95(scores, positives) == 0
@@ -110,7 +110,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_bad_input_is_refused(fault: str) -> None:
+def test_bad_input_is_refused(fault):
     scores, positives, message = BAD[fault]
     for metric in (auroc, aupr, fpr95):
         with pytest.raises(InputError, match=message):

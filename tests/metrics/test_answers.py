@@ -1,7 +1,6 @@
 """Metrics of several answers a text, against seqeval, scikit-learn and slow references; intervals over texts."""
 
 import random
-from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
@@ -12,19 +11,19 @@ from sklearn import metrics as sklearn
 from by_hand import slow_aurc, slow_ece
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import Estimates, Interval, Resampling, intervals, metric_estimates
+from uatlite.metrics.intervals import Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
 from uatlite.text.gold import spans_of_tags, tags_for
-from uatlite.values import Floats, Integers, Words
+from uatlite.values import Words
 
 TYPES = ("LOC", "ORG", "PER")
 
 
-def bootstrap(estimates: Estimates, resamples: int, seed: int = 0) -> dict[str, Interval]:
+def bootstrap(estimates, resamples, seed=0):
     return intervals(estimates, Resampling(resamples, seed=seed))
 
 
-def random_tags(generator: random.Random, words: int) -> list[str]:
+def random_tags(generator, words):
     tags, before = [], "O"
     for _ in range(words):
         allowed = [tag for tag in (*tags_for(TYPES), "O", "O") if tag[0] != "I" or tag[2:] == before[2:]]
@@ -33,7 +32,7 @@ def random_tags(generator: random.Random, words: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
+def test_entity_scores_are_those_of_seqeval(seed):
     generator = random.Random(seed)
     lengths = [generator.randint(1, 15) for _ in range(30)]
     gold = [random_tags(generator, length) for length in lengths]
@@ -47,7 +46,7 @@ def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
     assert scores["macro_f1"] == pytest.approx(f1_score(gold, said, average="macro"))
 
 
-def test_an_entity_is_right_as_a_whole_or_not_at_all() -> None:
+def test_an_entity_is_right_as_a_whole_or_not_at_all():
     gold = [[(0, 12, "PER")], [(0, 3, "LOC")], []]
     said = [[(0, 3, "PER")], [(0, 3, "ORG"), (5, 9, "LOC")], []]
     assert Found.of_entities(said, gold).estimates().points() == {"precision": 0, "recall": 0, "f1": 0, "macro_f1": 0}
@@ -57,7 +56,7 @@ def test_an_entity_is_right_as_a_whole_or_not_at_all() -> None:
         Found.of_entities([[]], gold)
 
 
-def label_case(seed: int, texts: int = 80, labels: int = 5) -> tuple[Floats, Integers]:
+def label_case(seed, texts=80, labels=5):
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(texts, labels)) - np.linspace(0, 2, labels)
     gold = generator.random((texts, labels)) < 1 / (1 + np.exp(-logits / 2))
@@ -65,7 +64,7 @@ def label_case(seed: int, texts: int = 80, labels: int = 5) -> tuple[Floats, Int
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_label_scores_are_those_of_scikit_learn(seed: int) -> None:
+def test_label_scores_are_those_of_scikit_learn(seed):
     probabilities, gold = label_case(seed)
     scores = LabelRows.of(probabilities, gold).estimates().points()
     decided = probabilities > 0.5
@@ -86,7 +85,7 @@ def test_label_scores_are_those_of_scikit_learn(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> None:
+def test_answers_are_scored_by_the_confidence_that_they_are_right(seed):
     generator = np.random.default_rng(seed)
     confidence = np.round(generator.random(60), 1 + seed % 2)
     right = generator.random(60) < confidence
@@ -100,14 +99,14 @@ def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> 
     assert found["answer_nll"] == pytest.approx(sklearn.log_loss(right, inside))
 
 
-def test_a_tie_counts_as_the_mean_over_its_orders() -> None:
+def test_a_tie_counts_as_the_mean_over_its_orders():
     confidence, wrong = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([0, 1, 0, 0, 1])
     tied = [np.mean(np.cumsum([0, *order, 1]) / np.arange(1, 6)) for order in permutations(wrong[1:4].tolist())]
     area = AnswerRows.of(confidence, 1 - wrong).estimates().points()["answer_aurc"]
     assert area == pytest.approx(np.mean(tied))
 
 
-def answers(seed: int = 0, texts: int = 40) -> AnswerRows:
+def answers(seed=0, texts=40):
     """Some texts without an answer, some with many."""
     generator = np.random.default_rng(seed)
     text = np.repeat(np.arange(texts), generator.integers(0, 5, size=texts))
@@ -115,7 +114,7 @@ def answers(seed: int = 0, texts: int = 40) -> AnswerRows:
     return AnswerRows.of(confidence, generator.random(len(text)) < confidence**2, text, texts=texts)
 
 
-def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
+def test_counting_a_text_is_repeating_it_with_all_of_its_answers():
     rows = answers()
     counts = np.random.default_rng(1).integers(0, 3, size=40)
     places = np.concatenate([np.flatnonzero(rows.text == text) for text in range(40) for _ in range(counts[text])])
@@ -131,14 +130,14 @@ def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
         assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
 
 
-def test_one_answer_a_text_is_the_bootstrap_of_rows() -> None:
+def test_one_answer_a_text_is_the_bootstrap_of_rows():
     rows = answers(texts=60)
     alone = AnswerRows.of(rows.confidence, rows.labels)
     of_rows = bootstrap(metric_estimates(Rows.of(rows.probabilities, rows.labels), ["nll"]), 200, seed=3)["nll"]
     assert bootstrap(alone.estimates(), 200, seed=3)["answer_nll"] == of_rows
 
 
-def test_copies_within_a_text_make_no_interval_narrower() -> None:
+def test_copies_within_a_text_make_no_interval_narrower():
     generator = np.random.default_rng(4)
     confidence = generator.random(50)
     right = generator.random(50) < confidence
@@ -150,7 +149,7 @@ def test_copies_within_a_text_make_no_interval_narrower() -> None:
             assert (interval.low, interval.high) == pytest.approx((alone[name].low, alone[name].high), abs=near), name
 
 
-def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_an_interval_holds_the_truth_as_often_as_it_says():
     """F1 of entities that come in texts all right or all wrong: the worst dependence there is."""
     held = 0
     for seed in range(200):
@@ -165,7 +164,7 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert 0.90 <= held / 200 <= 0.99
 
 
-def test_differences_see_the_same_texts() -> None:
+def test_differences_see_the_same_texts():
     first, second = answers(0).estimates(), answers(1).estimates()
     same = bootstrap(first - first, 50)
     assert all((one.point, one.low, one.high) == (0, 0, 0) for one in same.values())
@@ -176,14 +175,14 @@ def test_differences_see_the_same_texts() -> None:
         first - answers(0, texts=30).estimates()
 
 
-def test_some_metrics_can_be_named() -> None:
+def test_some_metrics_can_be_named():
     estimates = answers().estimates()
     assert bootstrap(estimates.chosen("answer_nll"), 20) == {"answer_nll": bootstrap(estimates, 20)["answer_nll"]}
     with pytest.raises(ConfigurationError, match="metric='nll' is not one of: answer_ece"):
         estimates.chosen("nll")
 
 
-def test_texts_without_any_answer() -> None:
+def test_texts_without_any_answer():
     none = AnswerRows.of([], np.array([], dtype=bool), np.array([], dtype=int), texts=5)
     assert all(np.isnan(one.point) for one in bootstrap(none.estimates(), 10).values())
     few = AnswerRows.of([0.9], [True], [2], texts=3)
@@ -207,6 +206,6 @@ def test_texts_without_any_answer() -> None:
         (lambda: Found.of_labels([[1]], [[0, 1]]), r"reported labels have shape \(1, 1\), gold \(1, 2\)"),
     ],
 )
-def test_arrays_that_do_not_fit(make: Callable[[], object], message: str) -> None:
+def test_arrays_that_do_not_fit(make, message):
     with pytest.raises(InputError, match=message):
         make()

@@ -20,12 +20,12 @@ from uatlite.metrics.calibration import (
 )
 
 
-def confidence_and_gaps(case) -> tuple[np.ndarray, np.ndarray]:
+def confidence_and_gaps(case):
     probabilities, labels = case
     return probabilities.max(axis=1), probabilities.max(axis=1) - (probabilities.argmax(axis=1) == labels)
 
 
-def test_ece_and_mce_by_the_definition(case) -> None:
+def test_ece_and_mce_by_the_definition(case):
     bins = bins_of(*confidence_and_gaps(case))
     rows = sum(len(gaps) for gaps in bins)
     assert rows == len(case[1])
@@ -33,13 +33,13 @@ def test_ece_and_mce_by_the_definition(case) -> None:
     assert mce(*case) == pytest.approx(max(abs(g.mean()) for g in bins), abs=1e-12)
 
 
-def test_classwise_ece_by_the_definition(case) -> None:
+def test_classwise_ece_by_the_definition(case):
     probabilities, labels = case
     errors = [slow_ece(p, labels == c) for c, p in enumerate(probabilities.T)]
     assert classwise_ece(*case) == pytest.approx(np.mean(errors), abs=1e-12)
 
 
-def test_adaptive_ece_by_the_definition(case) -> None:
+def test_adaptive_ece_by_the_definition(case):
     # Sharing a row among bins in proportion is the same as cutting each row in 15 and giving out whole pieces.
     confidence, gaps = confidence_and_gaps(case)
     averaged = np.array([gaps[confidence == c].mean() for c in confidence])
@@ -47,7 +47,7 @@ def test_adaptive_ece_by_the_definition(case) -> None:
     assert adaptive_ece(*case) == pytest.approx(np.abs(pieces.mean(axis=1)).mean(), abs=1e-12)
 
 
-def test_debiased_ece_by_the_definition(case) -> None:
+def test_debiased_ece_by_the_definition(case):
     total = 0.0
     bins = bins_of(*confidence_and_gaps(case))
     for gaps in bins:
@@ -62,11 +62,11 @@ def test_debiased_ece_by_the_definition(case) -> None:
     assert debiased_ece(*case) == pytest.approx(expected, abs=1e-7)
 
 
-def test_smooth_ece_by_the_definition(case) -> None:
+def test_smooth_ece_by_the_definition(case):
     confidence, gaps = confidence_and_gaps(case)
     middles = (np.arange(4000) + 0.5) / 4000
 
-    def error(width: float) -> float:
+    def error(width):
         curve = np.zeros(len(middles))
         for c, gap in zip(confidence, gaps, strict=True):
             for mirror in range(-8, 9, 2):
@@ -79,18 +79,18 @@ def test_smooth_ece_by_the_definition(case) -> None:
     assert smooth_ece(*case) == pytest.approx(expected, abs=2e-4)
 
 
-def torchmetrics_error(probabilities, labels, norm: str = "l1") -> float:
+def torchmetrics_error(probabilities, labels, norm="l1"):
     """What torchmetrics finds with 15 bins; it computes in float32."""
     preds, target = torch.tensor(probabilities), torch.tensor(labels)
     return float(multiclass_calibration_error(preds, target, num_classes=preds.shape[1], n_bins=15, norm=norm))
 
 
-def test_ece_and_mce_are_those_of_torchmetrics_off_the_edges(smooth_case) -> None:
+def test_ece_and_mce_are_those_of_torchmetrics_off_the_edges(smooth_case):
     assert ece(*smooth_case) == pytest.approx(torchmetrics_error(*smooth_case), abs=1e-6)
     assert mce(*smooth_case) == pytest.approx(torchmetrics_error(*smooth_case, norm="max"), abs=1e-6)
 
 
-def test_on_the_edges_torchmetrics_closes_its_bins_on_the_left_and_gives_1_a_bin_of_its_own() -> None:
+def test_on_the_edges_torchmetrics_closes_its_bins_on_the_left_and_gives_1_a_bin_of_its_own():
     for confidence in (0.6, 1.0):
         on_edge = np.array([[confidence, 1 - confidence], [confidence - 0.01, 1.01 - confidence]])
         below = np.array([[confidence - 1e-6, 1 - confidence + 1e-6], on_edge[1]])
@@ -99,7 +99,7 @@ def test_on_the_edges_torchmetrics_closes_its_bins_on_the_left_and_gives_1_a_bin
         assert torchmetrics_error(below, [1, 0]) == pytest.approx(ours, abs=2e-6)
 
 
-def test_debiased_ece_removes_most_of_the_bias_of_ece_under_perfect_calibration() -> None:
+def test_debiased_ece_removes_most_of_the_bias_of_ece_under_perfect_calibration():
     generator = np.random.default_rng(0)
     plain, debiased = [], []
     for _ in range(40):
@@ -110,7 +110,7 @@ def test_debiased_ece_removes_most_of_the_bias_of_ece_under_perfect_calibration(
     assert np.mean(debiased) < np.mean(plain) / 2
 
 
-def test_binless_and_adaptive_errors_do_not_depend_on_the_order_of_rows(tied_case) -> None:
+def test_binless_and_adaptive_errors_do_not_depend_on_the_order_of_rows(tied_case):
     probabilities, labels = tied_case
     order = np.random.default_rng(0).permutation(len(labels))
     for metric in (adaptive_ece, smooth_ece):
@@ -119,6 +119,6 @@ def test_binless_and_adaptive_errors_do_not_depend_on_the_order_of_rows(tied_cas
 
 
 @pytest.mark.parametrize("metric", [ece, mce, adaptive_ece, classwise_ece, debiased_ece])
-def test_bins_must_be_at_least_one(metric) -> None:
+def test_bins_must_be_at_least_one(metric):
     with pytest.raises(ConfigurationError, match="bins=0 is not allowed"):
         metric([[0.5, 0.5]], [0], bins=0)

@@ -24,11 +24,11 @@ from uatlite.metrics.intervals import (
 from uatlite.metrics.rows import Rows
 
 
-def bootstrap(probabilities, labels, *, metrics=METRICS, **how) -> dict[str, Interval]:
+def bootstrap(probabilities, labels, *, metrics=METRICS, **how):
     return intervals(metric_estimates(Rows.of(probabilities, labels), metrics), Resampling(**how))
 
 
-def paired_bootstrap(a, b, labels, *, metrics=METRICS, **how) -> dict[str, Interval]:
+def paired_bootstrap(a, b, labels, *, metrics=METRICS, **how):
     first, second = (metric_estimates(Rows.of(probabilities, labels), metrics) for probabilities in (a, b))
     return intervals(first - second, Resampling(**how))
 
@@ -61,7 +61,7 @@ def rows_and_counts(draw):
 @pytest.mark.parametrize("name", METRICS)
 @settings(max_examples=40, deadline=None)
 @given(drawn=rows_and_counts())
-def test_counting_a_row_is_repeating_it(name: str, drawn) -> None:
+def test_counting_a_row_is_repeating_it(name, drawn):
     probabilities, labels, counts = drawn
     values = METRICS[name].values(Rows.of(probabilities, labels), counts.astype(float))
     for count, value in zip(counts, values, strict=True):
@@ -72,7 +72,7 @@ def test_counting_a_row_is_repeating_it(name: str, drawn) -> None:
 
 @pytest.mark.parametrize("name", DETECTION)
 @given(drawn=rows_and_counts())
-def test_counting_a_row_is_repeating_it_in_detection(name: str, drawn) -> None:
+def test_counting_a_row_is_repeating_it_in_detection(name, drawn):
     probabilities, labels, counts = drawn
     scores, positives = probabilities[:, 0], labels > 0
     values = DETECTION[name](*check_detection(scores, positives), counts.astype(float))
@@ -82,7 +82,7 @@ def test_counting_a_row_is_repeating_it_in_detection(name: str, drawn) -> None:
         assert value == pytest.approx(repeated, abs=1e-12, nan_ok=True)
 
 
-def test_the_interval_is_that_of_resampled_rows(smooth_case) -> None:
+def test_the_interval_is_that_of_resampled_rows(smooth_case):
     names = ["accuracy", "nll", "aurc", "macro_f1", "ece", "debiased_ece"]
     for name, interval in bootstrap(*smooth_case, metrics=names, resamples=200, seed=5).items():
         metric = METRICS[name]
@@ -94,7 +94,7 @@ def test_the_interval_is_that_of_resampled_rows(smooth_case) -> None:
         assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9)
 
 
-def test_every_metric_has_an_interval_on_every_case(case) -> None:
+def test_every_metric_has_an_interval_on_every_case(case):
     found = bootstrap(*case, resamples=20)
     assert list(found) == list(METRICS)
     for name, interval in found.items():
@@ -102,7 +102,7 @@ def test_every_metric_has_an_interval_on_every_case(case) -> None:
         assert np.isnan(interval.low) or 0 <= interval.low <= interval.high
 
 
-def test_undefined_resamples_are_counted() -> None:
+def test_undefined_resamples_are_counted():
     # One row of ten is confident: about (9/10)^10 = 35 % of the resamples do not draw it.
     confidence = np.append(np.full(9, 0.6), 0.95)
     probabilities, labels = np.column_stack([confidence, 1 - confidence]), np.zeros(10, dtype=int)
@@ -115,7 +115,7 @@ def test_undefined_resamples_are_counted() -> None:
     assert not nowhere.excludes(0)
 
 
-def test_the_paired_difference_sees_the_same_resamples(smooth_case) -> None:
+def test_the_paired_difference_sees_the_same_resamples(smooth_case):
     probabilities, labels = smooth_case
     same = paired_bootstrap(probabilities, probabilities, labels, resamples=50)
     assert all(interval.low == interval.high == 0 for name, interval in same.items() if interval.undefined == 0)
@@ -131,7 +131,7 @@ def test_the_paired_difference_sees_the_same_resamples(smooth_case) -> None:
     assert found["nll"].high - found["nll"].low < sum(i.high - i.low for i in apart) / 2
 
 
-def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
+def test_a_paired_difference_is_that_of_resampled_rows(smooth_case):
     a, labels = smooth_case
     b = a[:, [1, 0, 2, 3]]
     limits = redrawn(lambda r: accuracy(r[0], r[2]) - accuracy(r[1], r[2]), (a, b, labels), times=100, seed=2)
@@ -139,7 +139,7 @@ def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
     assert (found.low, found.high) == pytest.approx(tuple(limits), abs=1e-12)
 
 
-def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> None:
+def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case):
     found = intervals(shift_estimates(Rows.of(*smooth_case), Rows.of(*tied_case)), Resampling(100, seed=3))
     assert set(found) == {"delta_ece", "robustness_score"}
     point = ece(*tied_case) - ece(*smooth_case)
@@ -150,7 +150,7 @@ def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> Non
     assert (found["delta_ece"].low, found["delta_ece"].high) == pytest.approx(expected, abs=1e-9)
 
 
-def test_detection_has_intervals() -> None:
+def test_detection_has_intervals():
     generator = np.random.default_rng(0)
     positives = generator.random(200) < 0.3
     scores = generator.normal(size=200) + 2 * positives
@@ -160,8 +160,8 @@ def test_detection_has_intervals() -> None:
     assert all(0 <= i.low <= i.point <= i.high <= 1 for i in found.values())
 
 
-def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch) -> None:
-    def found(seed: int) -> dict[str, Interval]:
+def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch):
+    def found(seed):
         return bootstrap(*smooth_case, metrics=["nll", "aurc"], resamples=40, seed=seed)
 
     whole = found(0)
@@ -172,7 +172,7 @@ def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch) -> No
         assert (interval.low, interval.high) == pytest.approx((whole[name].low, whole[name].high), abs=1e-12)
 
 
-def test_draws_are_as_many_as_rows_in_each_stratum() -> None:
+def test_draws_are_as_many_as_rows_in_each_stratum():
     counts = np.concatenate(list(draw_counts((30, 50), 200, seed=0)))
     assert counts.shape == (200, 80)
     assert (counts[:, :30].sum(axis=1) == 30).all()
@@ -181,7 +181,7 @@ def test_draws_are_as_many_as_rows_in_each_stratum() -> None:
     assert (counts == 0).mean() == pytest.approx(np.exp(-1), abs=0.02)
 
 
-def test_memory_stays_in_bounds_for_many_resamples() -> None:
+def test_memory_stays_in_bounds_for_many_resamples():
     generator = np.random.default_rng(0)
     probabilities = generator.dirichlet(np.ones(2), size=20_000)
     labels = generator.integers(2, size=20_000)
@@ -192,7 +192,7 @@ def test_memory_stays_in_bounds_for_many_resamples() -> None:
     assert peak < 300 * 20_000 * 8 * 4  # one array of all counts is 48 MB; a chunk needs about ten of 16 MB
 
 
-def test_a_pivotal_interval_may_lie_below_a_biased_point() -> None:
+def test_a_pivotal_interval_may_lie_below_a_biased_point():
     generator = np.random.default_rng(0)
     probabilities = generator.dirichlet(np.ones(3), size=500)
     labels = (probabilities.cumsum(axis=1) < generator.random((500, 1))).sum(axis=1)
@@ -211,11 +211,11 @@ def test_a_pivotal_interval_may_lie_below_a_biased_point() -> None:
         ({"metrics": "ece"}, r"metrics='ece' is one string; allowed is a list of names, \['ece'\]"),
     ],
 )
-def test_bad_settings_are_refused(setting, message) -> None:
+def test_bad_settings_are_refused(setting, message):
     with pytest.raises(ConfigurationError, match=message):
         bootstrap([[0.5, 0.5]], [0], **setting)
 
 
-def test_metrics_of_ones_own_can_be_given(smooth_case) -> None:
+def test_metrics_of_ones_own_can_be_given(smooth_case):
     found = bootstrap(*smooth_case, metrics={"ece of 10 bins": ece.bind(bins=10)}, resamples=10)
     assert found["ece of 10 bins"].point == ece(*smooth_case, bins=10)

@@ -34,14 +34,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_bad_input_is_refused_by_every_metric_with_its_place(fault: str) -> None:
+def test_bad_input_is_refused_by_every_metric_with_its_place(fault):
     probabilities, labels, message = BAD[fault]
     for metric in METRICS.values():
         with pytest.raises(InputError, match=message):
             metric(probabilities, labels)
 
 
-def test_four_or_five_decimals_and_float32_are_accepted_as_given() -> None:
+def test_four_or_five_decimals_and_float32_are_accepted_as_given():
     generator = np.random.default_rng(0)
     exact = generator.dirichlet(np.ones(150) * 0.01, size=50)
     for accepted in (np.round(exact, 4), np.round(exact, 5), exact.astype(np.float32)):
@@ -50,18 +50,18 @@ def test_four_or_five_decimals_and_float32_are_accepted_as_given() -> None:
         assert np.abs(rows.probabilities.sum(axis=1) - 1).max() < SUM_TOLERANCE
 
 
-def test_a_sum_may_be_off_by_one_thousandth() -> None:
+def test_a_sum_may_be_off_by_one_thousandth():
     assert METRICS["accuracy"]([[0.7, 0.3009]], [0]) == 1.0
     with pytest.raises(InputError, match=r"sums to 1.0011; allowed is 1 within 0.001"):
         METRICS["accuracy"]([[0.7, 0.3011]], [0])
 
 
-def test_lists_integers_and_every_integer_type_are_accepted() -> None:
+def test_lists_integers_and_every_integer_type_are_accepted():
     assert METRICS["accuracy"]([[1, 0], [0, 1]], [0, 0]) == 0.5
     assert METRICS["accuracy"](GOOD, np.array([0, 1], dtype=np.uint8)) == 1.0
 
 
-def test_the_input_is_not_changed() -> None:
+def test_the_input_is_not_changed():
     probabilities, labels = GOOD.copy(), np.array([0, 0])
     for metric in METRICS.values():
         metric(probabilities, labels)
@@ -69,7 +69,7 @@ def test_the_input_is_not_changed() -> None:
     assert np.array_equal(labels, [0, 0])
 
 
-def test_edges_and_thresholds_are_compared_in_the_precision_of_the_input() -> None:
+def test_edges_and_thresholds_are_compared_in_the_precision_of_the_input():
     # As float64, a float32 0.8 is 0.800000012: beyond the threshold and beyond the edge 12/15.
     for kind in (np.float64, np.float32):
         probabilities = np.array([[0.8, 0.2], [0.75, 0.25]], dtype=kind)
@@ -81,13 +81,13 @@ def test_edges_and_thresholds_are_compared_in_the_precision_of_the_input() -> No
 FIXED = ["accuracy", "ece", "nll", "brier", "aurc", "coverage_at", "accuracy_at", "intervals", "metric_estimates"]
 
 
-def test_the_fixed_names_are_there_and_all_that_is_exported() -> None:
+def test_the_fixed_names_are_there_and_all_that_is_exported():
     assert all(callable(getattr(uatlite.metrics, name)) for name in FIXED)
     assert all(hasattr(uatlite.metrics, name) for name in uatlite.metrics.__all__)
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_metric_has_a_direction_a_docstring_and_gives_a_plain_number(name: str) -> None:
+def test_a_metric_has_a_direction_a_docstring_and_gives_a_plain_number(name):
     metric = METRICS[name]
     at_a_threshold = name.startswith(("coverage@", "accuracy@", "count@"))  # these trade against each other
     assert SCALES[name].better in ((None,) if at_a_threshold else ("higher", "lower"))
@@ -96,7 +96,7 @@ def test_a_metric_has_a_direction_a_docstring_and_gives_a_plain_number(name: str
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_the_direction_is_right(name: str) -> None:
+def test_the_direction_is_right(name):
     """A nearly certain and always right classifier is no worse than a nearly certain and mostly wrong one."""
     confidence = np.linspace(0.95, 0.99, 20)
     probabilities = np.column_stack([confidence, 1 - confidence])
@@ -106,7 +106,7 @@ def test_the_direction_is_right(name: str) -> None:
         assert good >= bad if SCALES[name].better == "higher" else good <= bad
 
 
-def test_the_signature_is_the_one_that_users_call() -> None:
+def test_the_signature_is_the_one_that_users_call():
     assert list(inspect.signature(ece).parameters) == ["probabilities", "labels", "bins"]
     assert list(inspect.signature(coverage_at).parameters) == ["probabilities", "labels", "tau"]
     assert "calibration error" in (ece.__doc__ or "")

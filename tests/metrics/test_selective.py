@@ -14,7 +14,7 @@ from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
 
 
-def test_curves_by_the_definition(case) -> None:
+def test_curves_by_the_definition(case):
     probabilities, labels = case
     errors = ranked_errors(probabilities.max(axis=1), probabilities.argmax(axis=1) != labels)
     n = len(errors)
@@ -27,7 +27,7 @@ def test_curves_by_the_definition(case) -> None:
         assert risk_at_coverage(*case, coverage) == pytest.approx(running[k] / k, abs=1e-12)
 
 
-def test_excess_aurc_by_the_definition(case) -> None:
+def test_excess_aurc_by_the_definition(case):
     best = np.sort(np.round(np.repeat([0.0, 1.0], [c := round(accuracy(*case) * len(case[1])), len(case[1]) - c])))
     ideal = np.mean(best.cumsum() / np.arange(1, len(best) + 1))
     assert e_aurc(*case) == pytest.approx(aurc(*case) - ideal, abs=1e-12)
@@ -35,7 +35,7 @@ def test_excess_aurc_by_the_definition(case) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.6, 0.7, 0.9]), st.booleans()), min_size=1, max_size=6))
-def test_ties_are_averaged_over_every_order(rows) -> None:
+def test_ties_are_averaged_over_every_order(rows):
     confidence, correct = np.array([c for c, _ in rows]), np.array([r for _, r in rows])
     areas = []
     for order in permutations(range(len(rows))):
@@ -46,7 +46,7 @@ def test_ties_are_averaged_over_every_order(rows) -> None:
     assert aurc(probabilities, 1 - correct.astype(int)) == pytest.approx(np.mean(areas), abs=1e-12)
 
 
-def test_augrc_from_the_auroc_of_scikit_learn(smooth_case, tied_case) -> None:
+def test_augrc_from_the_auroc_of_scikit_learn(smooth_case, tied_case):
     for probabilities, labels in (smooth_case, tied_case):
         correct = probabilities.argmax(axis=1) == labels
         a = correct.mean()
@@ -54,7 +54,7 @@ def test_augrc_from_the_auroc_of_scikit_learn(smooth_case, tied_case) -> None:
         assert augrc(probabilities, labels) == pytest.approx(expected, abs=1e-12)
 
 
-def test_coverage_rounds_up_to_whole_rows_but_not_on_an_ulp() -> None:
+def test_coverage_rounds_up_to_whole_rows_but_not_on_an_ulp():
     confidence = np.linspace(0.9, 0.6, 100)
     correct = np.arange(100) < 55
     probabilities = np.column_stack([confidence, 1 - confidence])
@@ -63,7 +63,7 @@ def test_coverage_rounds_up_to_whole_rows_but_not_on_an_ulp() -> None:
     assert risk_at_coverage(probabilities, 1 - correct.astype(int), 0.551) == pytest.approx(1 / 56)
 
 
-def test_thresholds_admit_only_what_exceeds_them() -> None:
+def test_thresholds_admit_only_what_exceeds_them():
     probabilities, labels = [[0.9, 0.1], [0.91, 0.09], [0.95, 0.05], [0.6, 0.4]], [0, 0, 1, 0]
     assert coverage_at(probabilities, labels, 0.9) == 0.5
     assert count_at(probabilities, labels, 0.9) == 2
@@ -72,7 +72,7 @@ def test_thresholds_admit_only_what_exceeds_them() -> None:
     assert np.isnan(accuracy_at(probabilities, labels, 0.95))
 
 
-def test_a_threshold_is_a_probability_and_a_coverage_above_zero_and_at_most_one() -> None:
+def test_a_threshold_is_a_probability_and_a_coverage_above_zero_and_at_most_one():
     for tau, coverage in ((-0.1, 0.0), (1.1, 1.5), (float("nan"), float("nan"))):
         with pytest.raises(ConfigurationError, match="tau="):
             coverage_at([[0.5, 0.5]], [0], tau)

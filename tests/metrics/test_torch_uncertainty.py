@@ -8,7 +8,7 @@ from uatlite import metrics
 from uatlite.predictive import predict
 
 
-def theirs(metric, probabilities, labels) -> float:
+def theirs(metric, probabilities, labels):
     metric.update(torch.tensor(probabilities), torch.tensor(labels))
     return float(metric.compute())
 
@@ -24,13 +24,13 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_proper_scores_and_calibration_errors(torch_uncertainty, smooth_case, name) -> None:
+def test_proper_scores_and_calibration_errors(torch_uncertainty, smooth_case, name):
     assert len(smooth_case[1]) % 15 == 0  # their adaptive bins hold whole rows
     expected = theirs(PAIRS[name](torch_uncertainty), *smooth_case)
     assert getattr(metrics, name)(*smooth_case) == pytest.approx(expected, abs=1e-6)
 
 
-def test_risk_coverage_without_ties(torch_uncertainty, smooth_case) -> None:
+def test_risk_coverage_without_ties(torch_uncertainty, smooth_case):
     probabilities, labels = smooth_case
     metric, n = torch_uncertainty.AURC(), len(labels)
     value, risks = theirs(metric, *smooth_case), metric.partial_compute().numpy()
@@ -46,14 +46,14 @@ def test_risk_coverage_without_ties(torch_uncertainty, smooth_case) -> None:
         assert metrics.risk_at_coverage(*smooth_case, coverage) == pytest.approx(expected, abs=1e-6)
 
 
-def test_smooth_ece_up_to_their_grid(torch_uncertainty, smooth_case) -> None:
+def test_smooth_ece_up_to_their_grid(torch_uncertainty, smooth_case):
     probabilities, labels = (smooth_case[0].astype(np.float32), smooth_case[1])
     expected = theirs(torch_uncertainty.SmoothCalibrationError("reflected"), probabilities, labels)
     assert metrics.smooth_ece(probabilities, labels) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("decimals", [1, 8], ids=["ties", "no ties"])
-def test_fpr95(torch_uncertainty, decimals) -> None:
+def test_fpr95(torch_uncertainty, decimals):
     generator = np.random.default_rng(0)
     positives = (generator.random(300) < 0.4).astype(int)
     scores = np.round(generator.normal(size=300) + positives, decimals)
@@ -61,7 +61,7 @@ def test_fpr95(torch_uncertainty, decimals) -> None:
     assert metrics.fpr95(scores, positives) == pytest.approx(expected, abs=1e-6)
 
 
-def test_mutual_information(torch_uncertainty) -> None:
+def test_mutual_information(torch_uncertainty):
     logits = np.random.default_rng(0).normal(size=(5, 20, 3)) * 2
     metric = torch_uncertainty.MutualInformation(reduction="none")
     metric.update(torch.softmax(torch.tensor(logits), dim=-1).transpose(0, 1))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from by_hand import again
-from uatlite.codec import load
-from uatlite.errors import ConfigurationError, InputError, StoreError
-from uatlite.trust.distribution import LabelSets, label_sets
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.trust.distribution import label_sets
 
 ONE_ROW = np.array([[0.2, 0.5, 0.3]])
 
@@ -62,8 +61,6 @@ def test_sets_come_back_from_json():
     for rows in (5, 50):
         fitted = label_sets(np.tile([0.6, 0.4], (rows, 1)), np.zeros(rows, dtype=int), 0.9)
         assert again(fitted) == fitted
-    with pytest.raises(StoreError, match="calibrate again"):
-        load(LabelSets, {"coverage": 0.9}, advice="calibrate again.")
 
 
 def test_what_cannot_be_used_is_refused():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from by_hand import again
 from reference import rule_of
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.bets import GRID, bet, error_chances, learned_chances, plan_text_starts, threshold_grid
@@ -220,7 +219,6 @@ def test_the_menu_has_the_rule_of_each_risk():
     assert menu.rule(0.02) is None
     assert [line.texts_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
     assert (menu.texts, menu.unit) == (540, "texts")
-    assert again(menu) == menu
     lines = menu.describe()
     assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"
     assert "labelled texts, not 540" in lines[2]

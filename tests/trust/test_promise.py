@@ -11,12 +11,11 @@ from scipy.stats import binom, binomtest
 
 from by_hand import again, binomial_tail, draw_scores
 from reference import rule_of
-from uatlite.codec import dump, load
-from uatlite.errors import ConfigurationError, InputError, StoreError
+from uatlite.errors import ConfigurationError, InputError
 from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
 from uatlite.trust.planners import RISKS, RowsPlanner, search
 from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows
-from uatlite.trust.rule import Menu, Wanted
+from uatlite.trust.rule import Wanted
 
 
 def true_risk(threshold):
@@ -308,6 +307,7 @@ def test_each_line_of_the_menu_is_the_rule_of_its_target(rows):
     assert [line.rule for line in menu.lines] == [rule if rule.promised else None for rule in rules]
     assert [menu.rule(risk) for risk in RISKS] == [line.rule for line in menu.lines]
     assert 0 < sum(rule.promised for rule in rules) < len(RISKS)
+    assert again(menu) == menu
     with pytest.raises(ConfigurationError, match="not on the menu"):
         menu.rule(0.07)
 
@@ -350,15 +350,6 @@ def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
     assert all(low <= risk <= high for low, risk, high in zip(curve.low, curve.risks, curve.high, strict=True))
     answered = scores > curve.thresholds[9]
     assert (curve.coverages[9], curve.risks[9]) == (answered.mean(), wrong[answered].mean())
-
-
-def test_a_menu_comes_back_from_json_and_a_broken_one_is_refused(rows):
-    menu = decide(Labelled({"margin": rows[0]}, rows[1]), Wanted(), menu=True).menu
-    assert again(menu) == menu
-    state = dump(menu)
-    for broken in ({**state, "lines": 1}, {**state, "extra": 1}, {"rows": 1}, {**state, "curve": {"x": [1]}}):
-        with pytest.raises(StoreError, match="calibrate again"):
-            load(Menu, broken, advice="calibrate again.")
 
 
 # --- a promise for each class: the rule of the class alone, at its part of the level

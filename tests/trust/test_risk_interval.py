@@ -8,19 +8,19 @@ from uatlite.errors import InputError
 from uatlite.trust.risk_interval import risk_interval
 
 
-def errors(count: int, rows: int) -> np.ndarray:
+def errors(count, rows):
     return np.arange(rows) < count
 
 
 @pytest.mark.parametrize(("count", "rows"), [(0, 30), (3, 80), (40, 80), (30, 30), (1, 1)])
-def test_a_plain_sample_has_the_exact_interval_of_scipy(count: int, rows: int) -> None:
+def test_a_plain_sample_has_the_exact_interval_of_scipy(count, rows):
     found = risk_interval(errors(count, rows), confidence=0.9)
     reference = binomtest(count, rows).proportion_ci(0.9, method="exact")
     assert (found.low, found.high) == pytest.approx((reference.low, reference.high), abs=1e-9)
     assert found.risk == count / rows
 
 
-def test_equal_probabilities_are_a_plain_sample_and_certain_rows_are_known() -> None:
+def test_equal_probabilities_are_a_plain_sample_and_certain_rows_are_known():
     plain = risk_interval(errors(3, 80))
     assert risk_interval(errors(3, 80), np.full(80, 0.04)) == plain
     # 80 of 400 answers, and 100 more of which each was labelled: 10 are wrong
@@ -32,7 +32,7 @@ def test_equal_probabilities_are_a_plain_sample_and_certain_rows_are_known() -> 
     assert (everything.low, everything.risk, everything.high) == pytest.approx((0.1, 0.1, 0.1))
 
 
-def test_verdicts_and_how_many_labels_would_tell() -> None:
+def test_verdicts_and_how_many_labels_would_tell():
     assert risk_interval(errors(0, 100)).verdict(0.05) == "holds"
     assert risk_interval(errors(20, 100)).verdict(0.05) == "broken"
     open_ = risk_interval(errors(7, 100))
@@ -50,7 +50,7 @@ def test_verdicts_and_how_many_labels_would_tell() -> None:
     assert (risk_interval(errors(0, 20)).labels_needed(0.05) or 0) > 73  # without an error it takes 72 answers
 
 
-def test_what_cannot_be_used_is_refused() -> None:
+def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match="at least one"):
         risk_interval(np.zeros(0, dtype=bool))
     with pytest.raises(InputError, match=r"from 0 to 0\.5"):
@@ -64,7 +64,7 @@ def test_what_cannot_be_used_is_refused() -> None:
 
 
 @pytest.mark.parametrize("together", [0.0, 1.0], ids=["independent", "wrong together"])
-def test_of_texts_with_several_answers_the_interval_holds_the_risk_as_often_as_it_says(together: float) -> None:
+def test_of_texts_with_several_answers_the_interval_holds_the_risk_as_often_as_it_says(together):
     """Up to four answers a text, one in eight wrong; 120 samples of 150 texts at the confidence 0.8."""
     missed, widths = 0, []
     for seed in range(120):
@@ -80,14 +80,14 @@ def test_of_texts_with_several_answers_the_interval_holds_the_risk_as_often_as_i
     assert np.mean(widths) < 0.12
 
 
-def test_texts_that_were_all_labelled_are_certain_also_with_several_answers() -> None:
+def test_texts_that_were_all_labelled_are_certain_also_with_several_answers():
     counts, wrong = np.array([2.0, 0.0, 3.0, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
     certain = risk_interval(wrong, np.ones(4), counts=counts, most=3)
     assert (certain.rows, certain.errors) == (6, 2)
     assert (certain.low, certain.risk, certain.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
-def test_a_few_texts_without_an_error_do_not_keep_a_promise() -> None:
+def test_a_few_texts_without_an_error_do_not_keep_a_promise():
     few, many = (risk_interval(np.zeros(n), counts=np.full(n, 2), most=2) for n in (8, 400))
     assert (few.risk, few.low, few.verdict(0.1)) == (0.0, 0.0, "cannot tell yet")
     assert many.verdict(0.1) == "holds"

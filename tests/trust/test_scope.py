@@ -9,11 +9,9 @@ from scipy.special import softmax
 from sklearn.covariance import oas
 
 from by_hand import again
-from uatlite.codec import dump, load
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.scope import (
     Gaussians,
-    Scope,
     ScopeFit,
     benjamini_hochberg,
     chance_in_scope,
@@ -160,11 +158,6 @@ def test_a_scope_comes_back_whole(form):
     new, stored = draw(50, rng), again(scope)
     np.testing.assert_array_equal(stored.p_values(*new), scope.p_values(*new))
     assert stored.describe() == scope.describe()
-    arrays = {}
-    state = dump(scope, arrays)
-    assert all(array.dtype == np.float64 for array in arrays.values())
-    with pytest.raises(StoreError, match="calibrate again"):
-        load(Scope, state, {"means": np.ones((2, 2))}, advice="calibrate again.")
 
 
 @pytest.mark.parametrize("form, words", [

@@ -1,6 +1,5 @@
 """The shift check: its two tests, and false alarms at the stated rate."""
 
-import json
 import math
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from by_hand import again
-from uatlite.codec import dump, load
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.shift import ShiftReference, mann_whitney, score_test, summarise
+from uatlite.trust.shift import mann_whitney, score_test, summarise
 
 
 def draw(rows, units, rng):
@@ -38,7 +36,6 @@ def test_like_rows_raise_no_alarm_and_shifted_ones_do(reference):
     assert other_texts.out_of_scope > 0.2
     assert other_texts.median_scope < 0.2
     assert "the promises are off" in other_texts.describe()
-    assert json.loads(json.dumps(dump(other_texts)))["shifted"] is True
 
 
 def test_rows_all_the_same_are_a_shift_too(reference):
@@ -88,8 +85,6 @@ def test_a_reference_comes_back_whole(reference):
     rng = np.random.default_rng(11)
     scores, scope = rng.random(50), rng.random(50)
     assert again(reference).check(scores, scope) == reference.check(scores, scope)
-    with pytest.raises(StoreError, match="calibrate again"):
-        load(ShiftReference, dump(reference, {}), {"mean": np.zeros(3)}, advice="calibrate again.")
 
 
 def test_what_cannot_be_used_is_refused(reference):
@@ -118,7 +113,7 @@ def test_p_values_are_compared_as_the_nonconformities_would_be():
 @pytest.mark.parametrize(("new", "rows"), [(20, 50), (50, 20), (128, 300)])
 @pytest.mark.parametrize("moved", [0.0, 0.4, 2.0])
 @pytest.mark.parametrize("digits", [1, 8])
-def test_both_tests_are_scipys(new: int, rows: int, moved: float, digits: int) -> None:
+def test_both_tests_are_scipys(new, rows, moved, digits):
     """With ties (one digit) and without, at p-values from near 1 to very small."""
     generator = np.random.default_rng(new)
     a, b = generator.normal(moved, 1, new).round(digits), generator.normal(0, 1, rows).round(digits)
@@ -126,13 +121,13 @@ def test_both_tests_are_scipys(new: int, rows: int, moved: float, digits: int) -
     assert mann_whitney(a, b) == pytest.approx(mannwhitneyu(a, b, method="asymptotic").pvalue, rel=1e-9)
 
 
-def test_equal_samples_have_the_p_value_1() -> None:
+def test_equal_samples_have_the_p_value_1():
     same = np.full(30, 0.5)
     assert score_test(same, same) == 1.0
     assert mann_whitney(same, same) == 1.0
 
 
-def test_a_long_run_is_near_the_asymptotic_law() -> None:
+def test_a_long_run_is_near_the_asymptotic_law():
     generator = np.random.default_rng(1)
     a, b = generator.normal(0.1, 1, 4000), generator.normal(0, 1, 300)
     assert score_test(a, b) == pytest.approx(ks_2samp(a, b, method="asymp").pvalue, rel=0.05)

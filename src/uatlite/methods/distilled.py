@@ -50,9 +50,8 @@ class _Features:
     unit: str = "texts"
     """what rows are, for a sentence"""
     each_label: bool = False
-    """whether the variances are of each label's logit, and not of the margin"""
-    teacher_runs: bool = True
-    """whether the teacher runs where the read-out is poor; otherwise the plain pass does, without variances"""
+    """whether the variances are of each label's logit, and not of the margin. Where the read-out is poor the plain pass
+    then runs, without variances, and not the teacher"""
 
     def of(self, passes: PassLogits) -> Floats:
         """(rows, features) of a plain pass."""
@@ -73,7 +72,7 @@ def _every_logit_and_the_top(logits: Floats) -> Floats:
 FEATURES: dict[Kind, _Features] = {
     "one": _Features(),
     "choice": _Features(),
-    "labels": _Features(_every_logit_and_the_top, each_label=True, teacher_runs=False),
+    "labels": _Features(_every_logit_and_the_top, each_label=True),
     "entities": _Features(unit="entities"),
 }
 
@@ -227,7 +226,7 @@ class Distilled(Method):
     @property
     def runs(self) -> Method:
         """What runs over texts: the plain pass, or the teacher where the read-out is not used but the teacher is."""
-        unread = self.read_out is None or (not self.reads and FEATURES[self.read_out.kind].teacher_runs)
+        unread = self.read_out is None or not (self.reads or FEATURES[self.read_out.kind].each_label)
         return self.teacher if unread else BASE
 
     @property
@@ -296,11 +295,11 @@ class Distilled(Method):
         plain, (places, taught) = rows.run(BASE), rows.teach(self.teacher)
         every, variance = kind.of(plain), kind.variance(taught)
         features, texts = every[places], len(places)
-        runs = f"{name} itself runs" if kind.teacher_runs else "the plain pass runs, without variances"
+        runs = "the plain pass runs, without variances" if kind.each_label else f"{name} itself runs"
         if texts < FEWEST_TEXTS:
             nothing = ReadOut.empty(rows.kind, texts, features.shape[1], variance.shape[1])
             reason = f"Distilled: {texts} {kind.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {runs}."
-            return LearnedMethod(replace(self, read_out=nothing), reason, taught if kind.teacher_runs else plain)
+            return LearnedMethod(replace(self, read_out=nothing), reason, plain if kind.each_label else taught)
         if rows.run_reference is not None:
             features = np.concatenate([features, kind.of(rows.run_reference(BASE))])
             variance = np.concatenate([variance, kind.variance(rows.run_reference(self.teacher))])
@@ -309,17 +308,15 @@ class Distilled(Method):
         noise = sampling_noise(len(taught.logits)) if drawn else 0.0
         read_out, left_out = fit_read_out(rows.kind, features, variance, texts, noise)
         learned = replace(self, read_out=read_out)
-        measured = (
-            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {texts} "
-            f"{kind.unit}"
-        )
+        agreement = f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}"
+        measured = f"{agreement}, cross-validated on {texts} {kind.unit}"
         if not read_out.serves:
             reason = (
                 f"Distilled: the variance of {name} cannot be read off one pass here ({measured}; {FLOOR} is asked "
                 f"for), so {runs}."
             )
             of_all = taught if len(places) == len(every) else None
-            return LearnedMethod(learned, reason, of_all if kind.teacher_runs else plain)
+            return LearnedMethod(learned, reason, plain if kind.each_label else of_all)
         said = read_out.variance(every)
         said[places] = left_out
         reason = f"Distilled: the variance of {name}, read off one plain pass ({measured})."

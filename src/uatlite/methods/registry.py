@@ -20,7 +20,7 @@ METHODS: dict[str, Method] = {
     method.key: method for method in (BASE, DISTILLED, *SAMPLING.values(), ANALYTIC, *_TRAINED)
 }
 
-STORED: Any = reduce(or_, dict.fromkeys(type(method) for method in METHODS.values()))
+STORED: Any = reduce(or_, map(type, METHODS.values()))
 """The types of methods, as one union."""
 
 # what is gone -> what to use instead

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from uatlite.errors import check_choice
 from uatlite.methods.method import Method, Passes
@@ -49,6 +49,17 @@ class Deterministic(Method):
 BASE = Deterministic()
 
 
+STANDARDS = {
+    "mc-uniform": UATConfig(gate="none", rates=DropoutRates.uniform(0.1)),
+    "mc-component": UATConfig(gate="none"),
+    "mc-global": UATConfig(gate="none", rates=DropoutRates.own()),
+    "uat": UATConfig(),
+    "fast": UATConfig.fast(),
+    "analytic": UATConfig(estimate="closed-form"),
+}
+"""The configuration that a key alone stands for."""
+
+
 class Configured(Method):
     """A method whose settings are those of its configuration."""
 
@@ -62,26 +73,15 @@ class Configured(Method):
         return spelling(self.key, self.config, STANDARDS[self.key])
 
     def changed(self, **settings: str) -> Self:
-        return self.configured(change(self.config, settings, self.key, self.changeable))
-
-    def configured(self, config: UATConfig) -> Self:
-        """The same method under another configuration."""
-        return replace(self, config=config)  # type: ignore[type-var]
+        return replace(self, config=change(self.config, settings, self.key, self.changeable))  # type: ignore[type-var]
 
 
-class Variant(NamedTuple):
-    """An entry of `METHODS` that samples."""
-
-    config: UATConfig
-    summary: str
-
-
-VARIANTS: dict[str, Variant] = {
-    "mc-uniform": Variant(UATConfig(gate="none", rates=DropoutRates.uniform(0.1)), "MC dropout, p = 0.1 at every site"),
-    "mc-component": Variant(UATConfig(gate="none"), "MC dropout at the rates of UAT-Lite, attention not modulated"),
-    "mc-global": Variant(UATConfig(gate="none", rates=DropoutRates.own()), "MC dropout at the checkpoint's own rates"),
-    "uat": Variant(UATConfig(), "UAT-Lite as in the paper: lagged uncertainty, ten independent passes"),
-    "fast": Variant(UATConfig.fast(), "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks"),
+SUMMARIES = {
+    "mc-uniform": "MC dropout, p = 0.1 at every site",
+    "mc-component": "MC dropout at the rates of UAT-Lite, attention not modulated",
+    "mc-global": "MC dropout at the checkpoint's own rates",
+    "uat": "UAT-Lite as in the paper: lagged uncertainty, ten independent passes",
+    "fast": "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks",
 }
 
 
@@ -90,15 +90,15 @@ class Sampling(Configured):
     """`config.samples` stochastic passes."""
 
     key: str = "uat"
-    config: UATConfig = VARIANTS["uat"].config
+    config: UATConfig = STANDARDS["uat"]
     stochastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_choice("key", self.key, VARIANTS)
+        check_choice("key", self.key, SUMMARIES)
 
     @property
     def summary(self) -> str:
-        return VARIANTS[self.key].summary
+        return SUMMARIES[self.key]
 
     @property
     def seed(self) -> int:
@@ -109,7 +109,7 @@ class Sampling(Configured):
         return self.config.samples
 
     def seeded(self, seed: int) -> Self:
-        return self.configured(replace(self.config, seed=seed))
+        return replace(self, config=replace(self.config, seed=seed))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
         """Logits (samples, batch, classes) of the engine's passes."""
@@ -119,17 +119,13 @@ class Sampling(Configured):
         return Passes(samples.logits, representation=samples.representation)
 
 
-SAMPLING: dict[str, Sampling] = {key: Sampling(key, variant.config) for key, variant in VARIANTS.items()}
+SAMPLING: dict[str, Sampling] = {key: Sampling(key, STANDARDS[key]) for key in SUMMARIES}
 
 
 def method_of_config(config: UATConfig) -> Sampling:
     """The method that samples under a configuration, by the key that it has in `METHODS`, else as 'uat' changed."""
-    same = (key for key, variant in VARIANTS.items() if variant.config == replace(config, seed=variant.config.seed))
+    same = (key for key in SUMMARIES if STANDARDS[key] == replace(config, seed=STANDARDS[key].seed))
     return Sampling(next(same, "uat"), config)
-
-
-STANDARDS = {"analytic": UATConfig(estimate="closed-form"), **{key: each.config for key, each in VARIANTS.items()}}
-"""The configuration that a key alone stands for."""
 
 
 @dataclass(frozen=True)

@@ -54,17 +54,18 @@ class TrainedMethod(Method):
     """A method that runs on models which `uatlite train --method KEY` made; every field but the seed is a setting."""
 
     trained: ClassVar[bool] = True
+    lowest: ClassVar[Mapping[str, float]] = {}
+    """what settings are at least"""
 
     seed: int = field(default=0, metadata=NOT_STORED)
 
-    def seeded(self, seed: int) -> Self:
-        return replace(self, seed=seed)
-
-    def at_least(self, **lowest: float) -> None:
-        """Raise unless each named setting is at least so much."""
-        for name, low in lowest.items():
+    def __post_init__(self) -> None:
+        for name, low in self.lowest.items():
             if getattr(self, name) < low:
                 raise ConfigurationError(f"{self.key}: {name}={getattr(self, name)} is not {low} or more.")
+
+    def seeded(self, seed: int) -> Self:
+        return replace(self, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,9 @@ class Ensemble(TrainedMethod):
     key: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "models fine-tuned independently of each other, one pass of each"
 
-    members: int = 5
+    lowest: ClassVar[Mapping[str, float]] = {"members": 1}
 
-    def __post_init__(self) -> None:
-        self.at_least(members=1)
+    members: int = 5
 
     @property
     def passes(self) -> int:
@@ -117,11 +117,10 @@ class Swag(TrainedMethod):
     key: ClassVar[str] = "swag"
     summary: ClassVar[str] = "weights drawn from a Gaussian around the average of the last training steps"
 
+    lowest: ClassVar[Mapping[str, float]] = {"samples": 1, "scale": 0.0}
+
     samples: int = 10
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.at_least(samples=1, scale=0.0)
 
     @property
     def stochastic(self) -> bool:
@@ -142,13 +141,10 @@ class Swag(TrainedMethod):
 
         def draw() -> list[PreTrainedModel]:
             mean, spread = flat_parameters(model), weights.tensors
-            return [
-                with_parameters(model, draw_weights(mean, spread, self.seed, number, self.scale))
-                for number in range(self.samples)
-            ]
+            drawn = (draw_weights(mean, spread, self.seed, number, self.scale) for number in range(self.samples))
+            return [with_parameters(model, vector) for vector in drawn]
 
-        models = weights.made(model, self, draw)
-        passes = [BASE.run(drawn, encoded) for drawn in models]
+        passes = [BASE.run(drawn, encoded) for drawn in weights.made(model, self, draw)]
         read = [drawn.representation for drawn in passes if drawn.representation is not None]
         mean = torch.stack(read).mean(dim=0) if len(read) == len(passes) else None
         return Passes(torch.cat([drawn.logits for drawn in passes]), representation=mean)
@@ -266,11 +262,9 @@ class VariationalLastLayer(LastLayer):
     key: ClassVar[str] = "vi-last-layer"
     summary: ClassVar[str] = "variational Gaussian last layer: one pass of the encoder, the layer sampled"
     stochastic: ClassVar[bool] = True
+    lowest: ClassVar[Mapping[str, float]] = {"samples": 1}
 
     samples: int = 32
-
-    def __post_init__(self) -> None:
-        self.at_least(samples=1)
 
     @property
     def passes(self) -> int:
