@@ -2,57 +2,34 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    brier_score_loss,
-    f1_score,
-    log_loss,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn import metrics as sklearn
 
 from by_hand import bins_of
+from uatlite import metrics
 from uatlite.errors import InputError
-from uatlite.metrics.accuracy import (
-    accuracy,
-    aupr,
-    auroc,
-    brier,
-    error_aupr,
-    error_auroc,
-    error_fpr95,
-    fpr95,
-    macro_f1,
-    nll,
-)
-from uatlite.metrics.calibration import brier_calibration, brier_refinement
+from uatlite.metrics.accuracy import DETECTION
+from uatlite.metrics.intervals import METRICS
 
 
-def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case):
+def test_scores_of_the_probabilities_are_those_of_scikit_learn(case):
     probabilities, labels = case
-    predicted = probabilities.argmax(axis=1)
-    assert accuracy(probabilities, labels) == pytest.approx(accuracy_score(labels, predicted), abs=1e-12)
-    expected = f1_score(labels, predicted, average="macro", zero_division=0)
-    assert macro_f1(probabilities, labels) == pytest.approx(expected, abs=1e-12)
-
-
-def test_nll_and_brier_are_those_of_scikit_learn(case):
-    probabilities, labels = case
-    classes = np.arange(probabilities.shape[1])
-    if len(classes) == 1:
-        pytest.skip("scikit-learn scores no task of one class")
-    assert nll(*case) == pytest.approx(log_loss(labels, probabilities, labels=classes), abs=1e-9)
-    expected = brier_score_loss(labels, probabilities, labels=classes, scale_by_half=False)
-    assert brier(*case) == pytest.approx(expected, abs=1e-12)
+    predicted, classes = probabilities.argmax(axis=1), np.arange(probabilities.shape[1])
+    expected = {
+        "accuracy": sklearn.accuracy_score(labels, predicted),
+        "macro_f1": sklearn.f1_score(labels, predicted, average="macro", zero_division=0),
+    }
+    if len(classes) > 1:  # scikit-learn scores no task of one class
+        expected["nll"] = sklearn.log_loss(labels, probabilities, labels=classes)
+        expected["brier"] = sklearn.brier_score_loss(labels, probabilities, labels=classes, scale_by_half=False)
+    assert {name: METRICS[name](*case) for name in expected} == pytest.approx(expected, abs=1e-9)
 
 
 def test_one_class_is_never_wrong():
-    assert nll(np.ones((3, 1)), [0, 0, 0]) == brier(np.ones((3, 1)), [0, 0, 0]) == 0
+    assert metrics.nll(np.ones((3, 1)), [0, 0, 0]) == metrics.brier(np.ones((3, 1)), [0, 0, 0]) == 0
 
 
 def test_a_probability_of_zero_costs_36_nats_and_not_infinity():
-    assert nll([[1.0, 0.0]], [1]) == pytest.approx(-np.log(2.0**-52))
+    assert metrics.nll([[1.0, 0.0]], [1]) == pytest.approx(-np.log(2.0**-52))
 
 
 def test_the_two_parts_of_the_brier_score(case):
@@ -62,14 +39,22 @@ def test_the_two_parts_of_the_brier_score(case):
         for gaps in bins_of(p, p - (labels == c)):
             calibration += len(gaps) * gaps.mean() ** 2 / len(labels)
             refinement += len(gaps) * gaps.var() / len(labels)
-    assert brier_calibration(*case) == pytest.approx(calibration, abs=1e-12)
-    assert brier_refinement(*case) == pytest.approx(refinement, abs=1e-12)
-    assert brier_calibration(*case) + brier_refinement(*case) == pytest.approx(brier(*case), abs=1e-12)
+    found = metrics.brier_calibration(*case), metrics.brier_refinement(*case)
+    assert found == pytest.approx((calibration, refinement), abs=1e-12)
+    assert sum(found) == pytest.approx(metrics.brier(*case), abs=1e-12)
 
 
 def scikit_fpr95(positives, scores):
-    fpr, tpr, _ = roc_curve(positives, scores, drop_intermediate=False)
+    fpr, tpr, _ = sklearn.roc_curve(positives, scores, drop_intermediate=False)
     return float(fpr[np.argmax(tpr >= 0.95 - 1e-12)])
+
+
+def detection_of_scikit_learn(positives, scores):
+    return {
+        "auroc": sklearn.roc_auc_score(positives, scores),
+        "aupr": sklearn.average_precision_score(positives, scores),
+        "fpr95": scikit_fpr95(positives, scores),
+    }
 
 
 @pytest.mark.parametrize("decimals", [1, 2, 9])
@@ -78,27 +63,22 @@ def test_detection_is_that_of_scikit_learn(decimals, share):
     generator = np.random.default_rng(decimals)
     positives = generator.random(200) < share
     scores = np.round(generator.normal(size=200) + positives, decimals)
-    assert auroc(scores, positives) == pytest.approx(roc_auc_score(positives, scores), abs=1e-12)
-    assert aupr(scores, positives) == pytest.approx(average_precision_score(positives, scores), abs=1e-12)
-    assert fpr95(scores, positives) == pytest.approx(scikit_fpr95(positives, scores), abs=1e-12)
+    found = {name: getattr(metrics, name)(scores, positives) for name in DETECTION}
+    assert found == pytest.approx(detection_of_scikit_learn(positives, scores), abs=1e-12)
 
 
 def test_errors_are_the_positives_and_doubt_is_the_score(case):
     probabilities, labels = case
     errors, doubt = probabilities.argmax(axis=1) != labels, -probabilities.max(axis=1)
-    if errors.all() or not errors.any():
-        for metric in (error_auroc, error_aupr, error_fpr95):
-            assert np.isnan(metric(probabilities, labels))
-        return
-    assert error_auroc(*case) == pytest.approx(roc_auc_score(errors, doubt), abs=1e-12)
-    assert error_aupr(*case) == pytest.approx(average_precision_score(errors, doubt), abs=1e-12)
-    assert error_fpr95(*case) == pytest.approx(scikit_fpr95(errors, doubt), abs=1e-12)
+    found = {name: METRICS[f"error_{name}"](*case) for name in DETECTION}
+    expected = dict.fromkeys(DETECTION, np.nan) if len(set(errors)) == 1 else detection_of_scikit_learn(errors, doubt)
+    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_nineteen_of_twenty_positives_are_95_percent():
     scores, positives = np.append(np.arange(20, 0, -1), [0.5, 1.5]), np.append(np.ones(20), [0, 0])
     assert 19 / 20 < 0.95000001
-    assert fpr95(scores, positives) == 0
+    assert metrics.fpr95(scores, positives) == 0
 
 
 BAD = {
@@ -112,6 +92,6 @@ BAD = {
 @pytest.mark.parametrize("fault", BAD)
 def test_bad_input_is_refused(fault):
     scores, positives, message = BAD[fault]
-    for metric in (auroc, aupr, fpr95):
+    for metric in (metrics.auroc, metrics.aupr, metrics.fpr95):
         with pytest.raises(InputError, match=message):
             metric(scores, positives)

@@ -100,11 +100,11 @@ class AnswerRows(Rows):
 
     def estimates(self) -> Estimates:
         """The metrics of answers, ready to resample texts."""
-        return Estimates({name: self._estimate(metric) for name, metric in ANSWER_METRICS.items()}, (self.texts,))
-
-    def _estimate(self, metric: Metric[[]]) -> Estimate:
-        truth = metric.truth and over_texts(partial(metric.truth, self), self.text)
-        return Estimate(over_texts(partial(metric.values, self), self.text), truth, lowest=0.0)
+        of = {}
+        for name, metric in ANSWER_METRICS.items():
+            truth = metric.truth and over_texts(partial(metric.truth, self), self.text)
+            of[name] = Estimate(over_texts(partial(metric.values, self), self.text), truth, lowest=0.0)
+        return Estimates(of, (self.texts,))
 
 
 @dataclass(frozen=True, eq=False)

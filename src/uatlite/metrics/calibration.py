@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import brier
@@ -41,27 +40,26 @@ class Binned:
         return ratio(self.gaps(counts), self.gaps(counts, 0), otherwise=0.0)
 
 
-def bin_of(rows: Judged, values: Floats, bins: int) -> NDArray[np.intp]:
-    """The bin of each value: bin b holds (b/bins, (b+1)/bins], and the first one also 0.
+def binned(rows: Judged, values: Floats, outcomes: Floats, bins: int) -> Binned:
+    """Rows by the bin of their value: bin b holds (b/bins, (b+1)/bins], and the first one also 0.
 
     Edges are quotients b/bins, each the float nearest to the exact edge: np.linspace misses some of them by
     an ulp, and a confidence of 0.6 would then fall on either side of 9/15 by luck.
     """
+    check_bins(bins)
     edges = rows.threshold(np.arange(1, bins) / bins)
-    return np.searchsorted(edges, values, side="left")
+    return Binned(np.eye(bins)[np.searchsorted(edges, values, side="left")], values - outcomes)
 
 
 def by_confidence(rows: Rows, bins: int) -> Binned:
     """Rows binned by confidence, with gap = confidence - correct."""
-    check_bins(bins)
-    return Binned(np.eye(bins)[bin_of(rows, rows.confidence, bins)], rows.confidence - rows.correct)
+    return binned(rows, rows.confidence, rows.correct, bins)
 
 
 def by_class(rows: Judged, bins: int) -> Iterator[Binned]:
     """For each class c in turn, rows binned by p_c, with gap = p_c - [label is c]."""
-    check_bins(bins)
-    for probability, label in zip(rows.probabilities.T, rows.one_hot.T, strict=True):
-        yield Binned(np.eye(bins)[bin_of(rows, probability, bins)], probability - label)
+    columns = zip(rows.probabilities.T, rows.one_hot.T, strict=True)
+    return (binned(rows, probability, label, bins) for probability, label in columns)
 
 
 def check_bins(bins: int) -> None:
@@ -91,9 +89,9 @@ def debiased_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     unbiased estimate d_b² = max(0, g_b² - s_b²), the excess is noise_b = m(d_b, s_b) - d_b. A bin of one row
     has no standard error and is left as it is.
     """
-    binned, total = by_confidence(rows, bins), counts.sum(axis=1)
-    sizes, gaps = binned.gaps(counts, 0), binned.mean_gaps(counts)
-    variance = ratio(binned.gaps(counts, 2), sizes, otherwise=0.0) - gaps**2
+    of_rows, total = by_confidence(rows, bins), counts.sum(axis=1)
+    sizes, gaps = of_rows.gaps(counts, 0), of_rows.mean_gaps(counts)
+    variance = ratio(of_rows.gaps(counts, 2), sizes, otherwise=0.0) - gaps**2
     error = np.sqrt(ratio(np.maximum(variance, 0), np.maximum(sizes - 1, 0), otherwise=0.0))
     excess = sizes * (np.abs(gaps) - folded_noise(gaps, error))
     return np.asarray(np.maximum(excess.sum(axis=1) / total, 0))
@@ -129,7 +127,7 @@ def classwise_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
 
 def column_ece(rows: Judged, counts: Floats, bins: int = BINS) -> Floats:
     """The mean over columns, which need not exclude each other, of the ECE of their probabilities."""
-    sums = [np.abs(binned.gaps(counts)).sum(axis=1) for binned in by_class(rows, bins)]
+    sums = [np.abs(column.gaps(counts)).sum(axis=1) for column in by_class(rows, bins)]
     return np.asarray(np.mean(sums, axis=0) / counts.sum(axis=1))
 
 
@@ -140,8 +138,8 @@ def brier_calibration(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     g_cb is the mean gap (p_c - [label is c]) of the rows in bin b of p_c.
     """
     parts = [
-        ratio(binned.gaps(counts) ** 2, binned.gaps(counts, 0), otherwise=0.0).sum(axis=1)
-        for binned in by_class(rows, bins)
+        ratio(column.gaps(counts) ** 2, column.gaps(counts, 0), otherwise=0.0).sum(axis=1)
+        for column in by_class(rows, bins)
     ]
     return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
 

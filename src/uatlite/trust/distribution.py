@@ -136,8 +136,8 @@ def label_sets(probabilities: ArrayLike, labels: ArrayLike, coverage: float = 0.
     y = check_labels(labels, rows=len(probs), classes=probs.shape[1])
     strange = 1.0 - np.take_along_axis(probs, y[:, None], axis=1)[:, 0]
     rank, rows = conformal_rank(coverage, len(strange)), len(strange)
-    if rank > rows:
-        return LabelSets(coverage=coverage, threshold=math.inf, rows=rows, coverage_interval=(1.0, 1.0))
-    low, high = beta.ppf([0.025, 0.975], rank, rows + 1 - rank).tolist()
-    threshold = float(np.sort(strange)[rank - 1])
+    threshold, low, high = math.inf, 1.0, 1.0
+    if rank <= rows:
+        threshold = float(np.sort(strange)[rank - 1])
+        low, high = beta.ppf([0.025, 0.975], rank, rows + 1 - rank).tolist()
     return LabelSets(coverage=coverage, threshold=threshold, rows=rows, coverage_interval=(low, high))

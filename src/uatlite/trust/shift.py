@@ -60,9 +60,7 @@ class ShiftReport:
     @property
     def too_usual(self) -> bool:
         """Whether scope alone tells the rows apart, and by being less strange than the calibration rows."""
-        if self.score_p_value is None or self.median_scope is None:
-            return False
-        return self.median_scope > 0.5 and 2.0 * self.score_p_value >= self.false_alarm
+        return (self.median_scope or 0.0) > 0.5 and 2.0 * (self.score_p_value or 0.0) >= self.false_alarm
 
 
 @dataclass(frozen=True)
