@@ -12,7 +12,7 @@ from by_hand import again
 from uatlite.codec import dump
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
-from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, RegressionRows, Shrunk, losses
+from uatlite.trust.answers import AnswerCalibrator, Answers, RegressionRows, Shrunk, losses
 from uatlite.trust.planners import TextScores
 from uatlite.trust.promise import Labelled
 
@@ -37,7 +37,6 @@ def nll(confidence, right):
 def test_it_learns_the_slope_the_biases_and_the_widening():
     rng = np.random.default_rng(0)
     calibrator = AnswerCalibrator.fit(*draw(4000, rng, widening=1.0))
-    assert set(calibrator.choices[:2] + calibrator.choices[4:6]) == {"own"}
     np.testing.assert_allclose(calibrator.slopes[:-1], 1 / 1.6, atol=0.12)
     np.testing.assert_allclose(calibrator.biases[:-1], np.linspace(-0.6, 0.6, 6), atol=0.25)
     assert 0.4 < calibrator.widenings[0] < 2.5
@@ -62,7 +61,6 @@ def test_no_kind_is_worse_than_without_a_calibrator(sharpness, spread):
         assert ours[of_kind].mean() < plain[of_kind].mean() + 0.012
     if sharpness > 1:
         assert ours.mean() < plain.mean() - 0.1
-    assert AnswerCalibrator.fit(*draw(60, rng)).choices[0] in CHOICES
 
 
 def test_features_and_shrinkage_help_where_they_should():
@@ -105,7 +103,6 @@ def test_a_handful_of_answers_is_no_fault(count):
     unseen = Answers(np.array([0]), np.array([7]), np.array([0.4]), None, 1)
     assert 0 < calibrator.confidence(unseen)[0] < 1
     if count == 0:
-        assert calibrator.choices == ("none",)
         assert calibrator.confidence(unseen)[0] == pytest.approx(1 / (1 + np.exp(-0.4)))
 
 

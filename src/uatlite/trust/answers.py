@@ -100,9 +100,6 @@ _PRIOR = 5.0
 SHARED_ROWS = 20.0
 """The answers that the mean gain over all kinds counts as, when a kind chooses what to use."""
 
-CHOICES = ("none", "shared", "own")
-"""What a kind may use: its log-odds as they are, the parameters of all kinds together, or its own."""
-
 
 @dataclass(frozen=True, eq=False)
 class AnswerCalibrator:
@@ -126,10 +123,6 @@ class AnswerCalibrator:
     """(kinds + 1,): w, and 0 where none is used"""
     weights: Floats
     """(kinds + 1, features): c, and 0 where none is used"""
-    choices: tuple[str, ...]
-    """(kinds + 1,): of `CHOICES`"""
-    strength: float
-    """τ; 0 means that all kinds share their parameters"""
 
     @classmethod
     def fit(cls, answers: Answers, right: ArrayLike) -> Self:
@@ -150,18 +143,14 @@ class AnswerCalibrator:
                 held_out[i, tested] = fitted(rows.at(~tested), strength).losses(rows.at(tested))
         best = int(held_out.sum(axis=1).argmin())
         chosen = choices(np.stack([losses(answers.log_odds, y), held_out[0], held_out[best]]), answers.kind, kinds)
-        models = [fitted(rows, strength) for strength in (0.0, STRENGTHS[best])]
-        slopes = [np.ones(kinds + 1), *(model.slopes / spread for model in models)]
-        biases = [np.zeros(kinds + 1), *(model.biases - model.weights @ (centre / scale) for model in models)]
-        weights = [np.zeros(len(scale)), *(model.weights / scale for model in models)]
+        none = Shrunk(np.full(kinds + 1, spread), np.zeros(kinds + 1), np.zeros(len(scale)))
+        models = [none, *(fitted(rows, strength) for strength in (0.0, STRENGTHS[best]))]
         every = np.arange(kinds + 1)
         return cls(
-            slopes=np.stack(slopes)[chosen, every],
-            biases=np.stack(biases)[chosen, every],
+            slopes=np.stack([model.slopes for model in models])[chosen, every] / spread,
+            biases=np.stack([model.biases - model.weights @ (centre / scale) for model in models])[chosen, every],
             widenings=np.where(chosen > 0, widening, 0.0),
-            weights=np.stack(weights)[chosen],
-            choices=tuple(CHOICES[choice] for choice in chosen),
-            strength=STRENGTHS[best],
+            weights=np.stack([model.weights / scale for model in models])[chosen],
         )
 
     def confidence(self, answers: Answers) -> Floats:
@@ -324,10 +313,11 @@ def answer_widening(answers: Answers, right: Marks) -> float:
 
 
 def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:
-    """What each kind uses, (kinds + 1,), by the held-out losses (choices, answers); the last entry is unseen kinds.
+    """What each kind uses, (kinds + 1,): 0 none, 1 the shared parameters, 2 its own; the last entry is unseen kinds.
 
-    The gain of a choice over the simpler one that a kind uses so far is the mean over its answers and `SHARED_ROWS`
-    answers of the mean gain. It must exceed half of its standard error. Unseen kinds have no parameters of their own.
+    `held_out` are losses (choices, answers). The gain of a choice over the simpler one that a kind uses so far is the
+    mean over its answers and `SHARED_ROWS` answers of the mean gain. It must exceed half of its standard error. Unseen
+    kinds have no parameters of their own.
     """
     found = np.zeros(kinds + 1, dtype=np.int64)
     if not len(kind):
