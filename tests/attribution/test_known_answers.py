@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uatlite.attribution import layers
 from uatlite.attribution.first_order import Case, first_orders
@@ -20,7 +20,7 @@ RATIOS = {name: rate / (1 - rate) for name, rate in RATES.__dict__.items()}
 """The variance p/(1-p) of a multiplier."""
 
 
-def _sites() -> dict[tuple[int, str], Site]:
+def _sites():
     found = {(EMBEDDINGS, "embedding"): Site("embedding", "embedding", "embedding", EMBEDDINGS, 0.0)}
     for layer in range(LAYERS):
         found[layer, "probabilities"] = Site(f"{layer}.attention", "probabilities", "attention", layer, 0.0)
@@ -33,7 +33,7 @@ def _sites() -> dict[tuple[int, str], Site]:
 class Stack(nn.Module):
     """Calls the seams as an encoder does; its answer y is the logit of the first of two classes, the other's is 0."""
 
-    def __init__(self, tokens: int, width: int) -> None:
+    def __init__(self, tokens, width):
         super().__init__()
         self.config = SimpleNamespace(hidden_size=width, num_attention_heads=1, num_labels=2, model_type="stack")
         self.sites = _sites()
@@ -42,20 +42,18 @@ class Stack(nn.Module):
         self.attention = torch.rand(LAYERS, tokens, tokens, generator=generator)
         self.values = torch.randn(LAYERS, tokens, width, generator=generator)
 
-    def at(self, layer: int, role: str, x: Tensor) -> Tensor:
-        running = current()
-        return running.at_site(self.sites[layer, role], x)
+    def at(self, layer, role, x):
+        return current().at_site(self.sites[layer, role], x)
 
-    def attend(self, layer: int, hidden: Tensor, weights: Tensor) -> Tensor:
-        running = current()
-        running.enter_layer(hidden)
-        return running.at_probabilities(self.sites[layer, "probabilities"], weights.clone())
+    def attend(self, layer, hidden, weights):
+        current().enter_layer(hidden)
+        return current().at_probabilities(self.sites[layer, "probabilities"], weights.clone())
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, return_dict: bool) -> SimpleNamespace:
+    def forward(self, input_ids, attention_mask, return_dict):
         y = self.answer(len(input_ids))
         return SimpleNamespace(logits=torch.stack([y, torch.zeros_like(y)], dim=-1))
 
-    def case(self) -> Case:
+    def case(self):
         tokens = self.attention.shape[-1]
         view = View(self, BERT, Sites(self.sites.values()), LAYERS, narrows=False)
         inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
@@ -66,8 +64,8 @@ class Stack(nn.Module):
 class Sum(Stack):
     """y is a sum over sites of constants times their multipliers, plus 100: noises add up and nothing else happens."""
 
-    def answer(self, rows: int) -> Tensor:
-        def fresh(key: tuple[int, str]) -> Tensor:
+    def answer(self, rows):
+        def fresh(key):
             return self.constants[key].expand(rows, -1, -1).clone()
 
         y = self.at(EMBEDDINGS, "embedding", fresh((EMBEDDINGS, "embedding"))).sum(dim=(1, 2))
@@ -78,7 +76,7 @@ class Sum(Stack):
                 y = y + self.at(layer, role, fresh((layer, role))).sum(dim=(1, 2))
         return 100 + y + self.at(HEAD, "head", fresh((HEAD, "head"))[:, 0]).sum(dim=1)
 
-    def variances(self) -> Tensor:
+    def variances(self):
         """Σ (constant)²·p/(1-p) by layer."""
         squares = {key: value.square() for key, value in self.constants.items()}
         found = [RATIOS["embedding"] * squares[EMBEDDINGS, "embedding"].sum()]
@@ -93,7 +91,7 @@ class Sum(Stack):
 class Product(Stack):
     """One token, one unit: y is 2 times the product of all multipliers, so noises multiply and the estimators part."""
 
-    def answer(self, rows: int) -> Tensor:
+    def answer(self, rows):
         y = self.at(EMBEDDINGS, "embedding", torch.full((rows, 1, 1), 2.0))
         for layer in range(LAYERS):
             y = y * self.attend(layer, y, torch.ones(rows, 1, 1, 1))[:, 0]
@@ -101,14 +99,14 @@ class Product(Stack):
                 y = self.at(layer, role, y)
         return self.at(HEAD, "head", y[:, 0])[:, 0]
 
-    def cumulative(self) -> Tensor:
+    def cumulative(self):
         """S_l = y²·(Π over multipliers up to layer l of (1 + p/(1-p)) - 1), from S of the embeddings."""
         layer = (1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"])
         growth = [1 + RATIOS["embedding"], *[layer] * LAYERS, 1 + RATIOS["classifier"]]
         return 4 * (torch.tensor(growth).cumprod(dim=0) - 1)
 
 
-def _within(found: Tensor, error: Tensor | None, expected: Tensor, errors: float = 4.5) -> bool:
+def _within(found, error, expected, errors=4.5):
     return bool(((found - expected).abs() <= errors * error + 1e-6).all())
 
 
@@ -134,10 +132,8 @@ def test_they_part_on_a_product_exactly_as_algebra_says():
     )
     one_layer = 4 * ((1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"]) - 1)
     alone = torch.tensor([*cumulative[:1], *[one_layer] * LAYERS, 4 * RATIOS["classifier"]])
-    torch.testing.assert_close(
-        layers.Attribution.of(first_orders(case, "predicted"), "predicted").contributions[0], 4 * first_order
-    )
-
+    delta = layers.Attribution.of(first_orders(case, "predicted"), "predicted")
+    torch.testing.assert_close(delta.contributions[0], 4 * first_order)
     isolated = layers._sampled(case, "isolated", "predicted", 2500, True)
     assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)
     total = layers._sampled(case, "total-variance", "predicted", 2500, True)

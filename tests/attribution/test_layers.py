@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
+from uatlite.attribution.first_order import Case, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
 from uatlite.errors import ConfigurationError
-from uatlite.model.intervention import EMBEDDINGS
 from uatlite.model.view import dropout_sites
 from uatlite.passes.config import DropoutRates, UATConfig
-from uatlite.passes.dropout import DropoutNoise
 from uatlite.passes.engine import sample
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
@@ -78,44 +76,6 @@ def test_contributions_sum_to_the_variance_of_plain_passes(model, texts):
     assert bool(((found.total - variance).abs() < 4 * 2**0.5 * found.total_error).all())
     bound = 4 * (3 * found.total_error**2 + variance**2 / samples) ** 0.5
     assert bool(((found.contributions.sum(dim=1) - variance).abs() < bound).all())
-
-
-class _Prefix:
-    """The masks of one pass up to a layer, for every pass of a forward; fresh ones above."""
-
-    def __init__(self, config, texts, outer, passes, last):
-        self._below = DropoutNoise(config, texts, range(outer, outer + 1))
-        self._above = DropoutNoise(config, texts, passes)
-        self._last = last
-
-    def rate(self, site, layer):
-        return self._above.rate(site, layer)
-
-    def perturb(self, call, x):
-        below = EMBEDDINGS <= call.layer <= self._last
-        return (self._below if below else self._above).perturb(call, x)
-
-
-def test_total_variance_is_that_of_conditional_means(tiny, texts):
-    """Nested sampling: S_l is the variance over prefixes of the mean over what follows, less that mean's own."""
-    model, batch, outer, inner = tiny("bert"), texts((5,)), 100, 12
-    config = replace(CONFIG, estimate="closed-form", rates=DropoutRates(0.2, 0.1, 0.1, 0.2))
-    case = Case.of(model, batch, config)
-    found = attribute(model, batch, config, estimator="total-variance", samples=400)
-    weights = output_weights("predicted", without_noise(case)[0])
-    cumulative = found.contributions[0].cumsum(dim=0)
-    for column, last in ((0, EMBEDDINGS), (1, 0), (2, 1)):
-        rows = []
-        for number in range(outer):
-            fresh = range(10_000 + number * inner, 10_000 + (number + 1) * inner)
-            forward = next(forwards(case, fresh, lambda t, p, n=number, k=last: _Prefix(config, t, n, p, k)))
-            rows.append((forward.logits * weights).sum(dim=-1)[:, 0])
-        y = torch.stack(rows)  # (outer, inner)
-        nested = y.mean(dim=1).var() - y.var(dim=1).mean() / inner
-        error = y.mean(dim=1).var() * (2 / outer) ** 0.5
-        bound = 4 * (error**2 + found.contribution_errors[0, : column + 1].square().sum()) ** 0.5
-        assert abs(float(nested - cumulative[column])) < float(bound)
-        assert float(bound) < 1.5 * float(found.total[0])
 
 
 @pytest.mark.parametrize("estimator", ["isolated", "total-variance"])
@@ -184,8 +144,7 @@ def test_choices_are_attributed_too_and_values_go_to_json(chooser, choices, esti
 
 
 @pytest.mark.parametrize(
-    ("output", "expected"),
-    [("predicted", (1.5, 3.0)), ("margin", (1.0, 1.0)), (0, (-1.5, 3.0)), ((0, 2), (-1.0, 1.0))],
+    ("output", "expected"), [("predicted", (1.5, 3.0)), ("margin", (1.0, 1.0)), (0, (-1.5, 3.0)), ((0, 2), (-1.0, 1.0))]
 )
 def test_outputs_are_contrasts(output, expected):
     logits = torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 4.0]])

@@ -27,7 +27,7 @@ def test_every_row_has_a_tiny_model(table, shared):
     assert {shared(name).config.model_type for name in table} == set(ARCHITECTURES)
 
 
-def applied_dropout(model: nn.Module, batch) -> Counter[tuple[str, float]]:
+def applied_dropout(model, batch):
     """What a forward in train mode really drops: (module path, rate) -> calls, functional attention included."""
     calls: Counter[tuple[str, float]] = Counter()
     paths = {module: path for path, module in model.named_modules()}

@@ -27,12 +27,12 @@ WIDTH = 16
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _seeded():
     torch.manual_seed(0)
 
 
 @pytest.fixture
-def turned() -> Rows:
+def turned():
     """`turned(angle, rows)`: rows (rows, 16) scattered about a direction that is `angle` from the first axis.
 
     Both axes have mean 0 and variance 1, so the head's normalisation leaves the angle as it is.
@@ -40,13 +40,13 @@ def turned() -> Rows:
     first = torch.tensor([1.0, -1.0] * (WIDTH // 2))
     second = torch.tensor([1.0, 1.0, -1.0, -1.0] * (WIDTH // 4))
 
-    def rows(angle: float, count: int) -> Tensor:
+    def rows(angle, count):
         return math.cos(angle) * first + math.sin(angle) * second + 0.05 * torch.randn(count, WIDTH)
 
     return rows
 
 
-def layer(**changes: float) -> VariationalLinear:
+def layer(**changes):
     made = VariationalLinear(6, 3, prior_scale=0.7, **changes)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -135,7 +135,7 @@ def test_only_a_map_that_stretches_too_far_is_scaled():
     assert torch.equal(narrow, before[1])
 
 
-def head(classes: int = 2, features: int = 24, **changes: float) -> GaussianProcessHead:
+def head(classes=2, features=24, **changes):
     made = GaussianProcessHead(16, classes, features=features, **changes)
     made.draw(seed=3)
     torch.nn.init.normal_(made.coefficients, std=0.5)
@@ -165,7 +165,7 @@ def test_posterior_of_two_classes_is_the_laplace_of_logistic_regression():
     # f_1 − f_0 = φᵀβ, and the coefficients are held as sqrt(2/D)·β
     beta = (made.coefficients[1] - made.coefficients[0]).double().detach() * math.sqrt(24 / 2)
 
-    def negative_log_posterior(beta: Tensor) -> Tensor:
+    def negative_log_posterior(beta):
         fit = functional.binary_cross_entropy_with_logits(features @ beta, labels, reduction="sum")
         return fit + beta.square().sum() / (2 * 2.5)
 
@@ -189,7 +189,7 @@ def test_choices_share_one_function_and_its_curvature_is_exact():
     features = made.features(x).double()
     beta = made.coefficients[0].double().detach() * math.sqrt(24 / 2)
 
-    def negative_log_likelihood(beta: Tensor) -> Tensor:
+    def negative_log_likelihood(beta):
         return functional.cross_entropy((features @ beta).view(5, 3), labels, reduction="sum")
 
     hessian = torch.autograd.functional.hessian(negative_log_likelihood, beta)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -27,14 +26,14 @@ Tiny = Callable[..., PreTrainedModel]
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
 
 
-def save(model: PreTrainedModel, directory: Path) -> Path:
+def save(model, directory):
     model.save_pretrained(directory)
     BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)}).save_pretrained(directory)
     return directory
 
 
 @pytest.fixture
-def saved(tiny: Tiny, tmp_path: Path) -> Path:
+def saved(tiny, tmp_path):
     return save(tiny("bert"), tmp_path / "model")
 
 
@@ -79,19 +78,19 @@ def test_a_model_without_a_head_is_not_given_a_random_one(tiny, tmp_path):
         load_checkpoint(directory)
 
 
-def without_padding(saved: Path) -> None:
+def without_padding(saved):
     for name in ("tokenizer_config.json", "config.json"):
         values = json.loads((saved / name).read_text())
         values["pad_token" if "tokenizer" in name else "pad_token_id"] = None
         (saved / name).write_text(json.dumps(values))
 
 
-def pickled(saved: Path) -> None:
+def pickled(saved):
     torch.save(load_file(saved / "model.safetensors"), saved / "pytorch_model.bin")
     (saved / "model.safetensors").unlink()
 
 
-def emptied(saved: Path, pattern: str = "*") -> None:
+def emptied(saved, pattern="*"):
     for path in saved.glob(pattern):
         path.unlink()
 
@@ -131,7 +130,7 @@ def test_a_hub_that_does_not_answer_is_said_to(monkeypatch):
 def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch):
     asked: list[bool] = []
 
-    def cached_file(name: str, file: str, **kwargs: object) -> None:
+    def cached_file(name, file, **kwargs):
         asked.append(constants.HF_HUB_OFFLINE)
 
     monkeypatch.setattr("uatlite.text.files.hub_answers", lambda: False)
@@ -167,7 +166,7 @@ def test_the_hash_changes_with_a_weight_a_label_a_rate_and_a_type(tiny):
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path, monkeypatch):
     """An installed package of that name whose weights are four bytes."""
     folder = tmp_path / embedded.FOLDER
     folder.mkdir(parents=True)

@@ -1,8 +1,6 @@
 """Texts to tensors: lengths, cuts, batches, order, windows; a tokenizer without transformers gives the same."""
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ TEXTS = ["a b c", "d", "a b c d e f a b c d", "e f"]
 
 
 @pytest.fixture(scope="module")
-def few_words() -> BertTokenizer:
+def few_words():
     return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
 
 
@@ -92,7 +90,7 @@ def test_the_longest_sequence_leaves_out_reserved_positions(shared, few_words):
 
 
 @pytest.fixture(params=["right", "left"])
-def both(request: pytest.FixtureRequest, tokenizer: BertTokenizer, tmp_path: Path) -> tuple[Any, FastTokenizer]:
+def both(request, tokenizer, tmp_path):
     """transformers' tokenizer that pads on a side, and ours of its file."""
     tokenizer.save_pretrained(tmp_path)
     theirs = BertTokenizer.from_pretrained(tmp_path, padding_side=request.param, truncation_side=request.param)
@@ -144,7 +142,7 @@ def test_what_cannot_be_read_is_said(tokenizer, tmp_path):
 LONG = [f"a{number % 56}" for number in range(100)]
 
 
-def overflowing(tokenizer: BertTokenizer, text: str | tuple[str, str], max_length: int) -> list[dict[str, list[int]]]:
+def overflowing(tokenizer, text, max_length):
     """The windows that transformers cuts, by its own overlap in tokens."""
     first, second = (text, None) if isinstance(text, str) else text
     sizes = [len(tokenizer(part or "", add_special_tokens=False)["input_ids"]) for part in (first, second)]

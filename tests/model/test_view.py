@@ -1,19 +1,15 @@
 """A view shares a model's weights and nothing else, follows its changes, and does not keep it alive."""
 
-import contextlib
 import copy
 import gc
 import pickle
-import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.model.intervention import Intervention, current, intervene
 from uatlite.model.view import ATTENTION_KEY, view_of
 
 OWN = UATConfig(samples=3, gate="none", rates=DropoutRates.own())
@@ -33,12 +29,6 @@ def test_a_view_shares_parameters_and_buffers(architecture, model):
     assert view.model.config is not model.config
     assert view.model.config._attn_implementation == ATTENTION_KEY != model.config._attn_implementation
     assert len({id(module) for module in ours.values()}) == len({id(module) for module in theirs.values()})
-
-
-def test_under_an_intervention_that_changes_nothing_a_view_is_the_plain_model(architecture, model, encoded):
-    assert current() is None
-    with torch.no_grad(), intervene(Intervention()):
-        torch.testing.assert_close(view_of(model).model(**encoded).logits, model(**encoded).logits, rtol=0, atol=1e-5)
 
 
 def test_a_view_does_not_keep_its_model_alive(architecture, tiny, texts):
@@ -121,29 +111,3 @@ def test_a_used_model_can_be_copied_and_saved(tiny, texts, tmp_path):
     again = type(model).from_pretrained(tmp_path)
     assert again.config._attn_implementation == model.config._attn_implementation
     torch.testing.assert_close(sample(again, batch).logits, expected)
-
-
-def test_one_view_whoever_comes_first(tiny):
-    model, together = tiny("bert"), threading.Barrier(4)
-
-    def first(_: int):
-        together.wait()
-        return view_of(model)
-
-    with ThreadPoolExecutor(4) as pool:
-        assert len({id(view) for view in pool.map(first, range(4))}) == 1
-
-
-def test_interventions_are_of_one_thread_and_end():
-    class Nothing:
-        pass
-
-    seen = []
-    with contextlib.suppress(KeyboardInterrupt), intervene(Nothing()):
-        assert isinstance(current(), Nothing)
-        thread = threading.Thread(target=lambda: seen.append(current()))
-        thread.start()
-        thread.join()
-        raise KeyboardInterrupt
-    assert seen == [None]
-    assert current() is None

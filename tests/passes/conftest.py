@@ -16,13 +16,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from uatlite import UATConfig
 from uatlite.passes import engine
-from uatlite.passes.dropout import DropoutNoise, SiteCall
+from uatlite.passes.dropout import DropoutNoise
 from uatlite.passes.masks import MASKS, Draw
 
 KEY = "plain_reference"
@@ -70,11 +69,7 @@ ROLES: dict[str, dict[str, str]] = {
         r".*\.mlp\.drop": "feed_forward",
         r"drop": "head",
     },
-    "gpt2": {
-        r"transformer\.drop": "embedding",
-        r".*\.resid_dropout": "output",
-        r".*\.mlp\.dropout": "feed_forward",
-    },
+    "gpt2": {r"transformer\.drop": "embedding", r".*\.resid_dropout": "output", r".*\.mlp\.dropout": "feed_forward"},
     "llama": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
@@ -93,7 +88,7 @@ SHRINK: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
+def statistic(std, mean, name):
     """U(x_j) as docs/reference/method.md defines it, in NumPy, from s_k and the mean of each unit (..., width)."""
     s, m = std.numpy().astype(np.float64), mean.numpy().astype(np.float64)
     value = {
@@ -107,7 +102,7 @@ def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
     return torch.from_numpy(np.asarray(value, dtype=np.float32))
 
 
-def u_of_samples(samples: Tensor, name: str) -> Tensor:
+def u_of_samples(samples, name):
     """U by its definition from samples (passes, texts, tokens, width): (texts, tokens)."""
     z = samples.double()
     if name.endswith("+ln"):
@@ -118,7 +113,7 @@ def u_of_samples(samples: Tensor, name: str) -> Tensor:
 class Algorithm1:
     """M passes over a copy of a model, one by one."""
 
-    def __init__(self, model: PreTrainedModel, name: str, config: UATConfig) -> None:
+    def __init__(self, model, name, config):
         AttentionInterface.register(KEY, _attention)
         AttentionMaskInterface.register(KEY, eager_mask)
         self.config, self.roles = config, ROLES[name]
@@ -138,7 +133,7 @@ class Algorithm1:
         self.uncertainty: dict[int, Tensor] = {}
         """layer -> U (rows, tokens) that gates its attention; none at layers that are not in it"""
 
-    def run(self, encoded: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    def run(self, encoded):
         """Logits (passes, batch, classes), U from all passes (batch, tokens), and layerwise that of each layer."""
         self.real = encoded["attention_mask"].bool()
         self.starts = self.real.int().argmax(dim=1)
@@ -149,7 +144,7 @@ class Algorithm1:
         layerwise = self.config.estimate == "layerwise"
         return logits, u, torch.stack(list(self.uncertainty.values())) if layerwise else None
 
-    def _lagged(self) -> tuple[Tensor, Tensor]:
+    def _lagged(self):
         logits, seen = [], []
         for number in range(self.config.samples):
             logits.append(self._pass(number))
@@ -157,14 +152,14 @@ class Algorithm1:
             self.uncertainty = dict.fromkeys(range(100), self._uncertainty(seen))
         return torch.stack(logits), self.uncertainty[0]
 
-    def _closed_form(self) -> tuple[Tensor, Tensor]:
+    def _closed_form(self):
         self._pass(0)  # to see the embedding block's output without dropout
         p, e = self._rate("embedding", None), self.embedding
         u = statistic(e.abs() * (p / (1 - p)) ** 0.5, e, self.config.uncertainty) * self.real
         self.uncertainty = dict.fromkeys(range(100), u)
         return torch.stack([self._pass(number) for number in range(self.config.samples)]), u
 
-    def _layerwise(self) -> tuple[Tensor, Tensor]:
+    def _layerwise(self):
         """U of layer l needs all passes' inputs of it, which need U of the layers below: one layer a round."""
         for layer in range(self.model.config.num_hidden_layers):
             seen = []
@@ -178,22 +173,22 @@ class Algorithm1:
             seen.append(self.embedding_sample)
         return torch.stack(logits), self._uncertainty(seen)
 
-    def _uncertainty(self, samples: list[Tensor]) -> Tensor:
+    def _uncertainty(self, samples):
         return u_of_samples(torch.stack(samples), self.config.uncertainty) * self.real
 
-    def _pass(self, number: int) -> Tensor:
+    def _pass(self, number):
         self.number, self.attended, self.calls, self.layer_inputs = number, 0, Counter(), []
         return self.model(**self.encoded).logits.float()
 
-    def _layer(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _layer(self, module, args, kwargs):
         self.layer_inputs.append((args[0] if args else kwargs["hidden_states"]).clone())
 
-    def _rate(self, role: str, own: float | None) -> float:
+    def _rate(self, role, own):
         rate = getattr(self.config.rates, COMPONENT[role])
         return float(own) if rate is None else rate
 
-    def _site(self, role: str) -> Callable[..., Tensor]:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    def _site(self, role):
+        def hook(module, args, output):
             if role == "values":
                 return self.gate_values(output, self.attended, dims=1)
             if role == "embedding":
@@ -206,7 +201,7 @@ class Algorithm1:
 
         return hook
 
-    def drop(self, role: str, x: Tensor, own: float) -> Tensor:
+    def drop(self, role, x, own):
         """Inverted dropout on the bits of this pass; a text's positions count from its first real token."""
         layer = {"embedding": -1, "head": -2, "position": self.attended, "probabilities": self.attended}.get(
             role, self.attended - 1
@@ -230,7 +225,7 @@ class Algorithm1:
             return x * torch.stack([keep[:, p][:, :, p] for p in at])
         return x * torch.stack([keep[0, p] for p in at])
 
-    def gate_logits(self, logits: Tensor, layer: int) -> Tensor:
+    def gate_logits(self, logits, layer):
         """a_ij·g(λu_ij), or a_ij - λU_j; logits (rows, heads, query tokens, key tokens)."""
         if layer not in self.uncertainty or self.config.gate in ("none", "v"):
             return logits
@@ -241,14 +236,14 @@ class Algorithm1:
         pair = {"q": u_i, "k": u_j, "qk": u_i + u_j, "qkv": u_i + u_j}[gate]
         return logits * SHRINK[self.config.form](penalty * pair)
 
-    def gate_values(self, values: Tensor, layer: int, dims: int) -> Tensor:
+    def gate_values(self, values, layer, dims):
         """V_j·g(λU_j), for values with `dims` axes after the tokens' (and heads before them if more than one)."""
         if layer not in self.uncertainty or self.config.gate not in ("v", "qkv"):
             return values
         factor = SHRINK[self.config.form](self.config.penalty * self.uncertainty[layer])
         return values * (factor[:, :, None] if dims == 1 else factor[:, None, :, None])
 
-    def _softmax(self, logits: Tensor, dim: int = -1, **_: Any) -> Tensor:
+    def _softmax(self, logits, dim=-1, **_):
         """Stands in for the softmax of DeBERTa and MPNet, where their full logits, position terms and all, are seen."""
         gated = torch.where(logits < -1e30, logits, self.gate_logits(logits, self.attended))
         return torch.softmax(gated, dim=dim)
@@ -278,13 +273,13 @@ def _attention(module, query, key, value, attention_mask, **kwargs):
 
 
 @pytest.fixture(scope="session")
-def reference() -> Callable[..., tuple[Tensor, Tensor, Tensor | None]]:
+def reference():
     """`reference(model, architecture, encoded, config)`: Algorithm 1's logits, token and layer uncertainty."""
     return lambda model, name, encoded, config: Algorithm1(model, name, config).run(encoded)
 
 
 @pytest.fixture(scope="session")
-def by_definition() -> Callable[[Tensor, str], Tensor]:
+def by_definition():
     """`by_definition(samples, name)`: U of samples (passes, texts, tokens, width)."""
     return u_of_samples
 
@@ -294,7 +289,7 @@ Masks = dict[tuple[int, int, str], Tensor]
 
 
 @pytest.fixture
-def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
+def masks(monkeypatch):
     """What every call of every site multiplies by, while the test runs the engine in one thread."""
     seen: Masks = {}
     chunk: dict[str, Any] = {}
@@ -305,7 +300,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
         return run_chunk(view, inputs, part, config)
 
     class Recorded(DropoutNoise):
-        def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
+        def perturb(self, call, x):
             ones = super().perturb(call, torch.ones_like(x))
             for at, number in enumerate(self._passes):
                 for row, text in enumerate(chunk["texts"]):
@@ -325,7 +320,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
 
 
 @pytest.fixture
-def mixed(texts: Callable[..., dict[str, Tensor]]) -> dict[str, Tensor]:
+def mixed(texts):
     """One batch with an unpadded text, one padded on the right and one padded on the left."""
     right, left = texts((9, 5, 7)), texts((9, 5, 7), side="left")
     return {name: torch.stack([right[name][0], right[name][1], left[name][2]]) for name in right}

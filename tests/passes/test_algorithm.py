@@ -24,15 +24,13 @@ EMBEDDING_ALONE = DropoutRates(embedding=0.2, attention=0.0, feed_forward=0.0, c
 STATISTICS = ("rms-std", "median-std", "cov-trace", "cv", "norm-cv", "mean-std+ln", "norm-cv+ln")
 
 
-def config_of(architecture: str, **settings: Any) -> UATConfig:
+def config_of(architecture, **settings):
     """DeBERTa drops relative positions by one mask a forward, so layerwise U needs its attention rate at 0."""
     folds = settings.get("estimate") != "layerwise" or not architecture.startswith("deberta")
     return UATConfig(**{"samples": 4, "penalty": 2.0, "rates": RATES if folds else WITHOUT_ATTENTION, **settings})
 
 
-def assert_equal(
-    found: Any, expected: tuple[torch.Tensor | None, ...], real: Any = slice(None), close: float = 1e-3
-) -> None:
+def assert_equal(found, expected, real=slice(None), close=1e-3):
     """Logits at what is `real`, token uncertainty, and the uncertainty of layers where it is estimated."""
     logits, uncertainty, layers = expected
     torch.testing.assert_close(found.logits[:, real], logits[:, real], rtol=1e-5, atol=1e-5)
@@ -59,12 +57,12 @@ def test_folded_passes_equal_the_loop(architecture, model, encoded, estimate, ga
     assert_equal(sample(model, encoded, config), reference(model, architecture, encoded, config))
 
 
-def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_blocks(monkeypatch):
     monkeypatch.setattr(forward, "CACHED", 0)
     monkeypatch.setattr(forward, "_BLOCK", 30)
 
 
-def with_whole_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_whole_layers(monkeypatch):
     monkeypatch.setattr(engine, "view_of", lambda model: replace(view_of(model), narrows=False))
 
 

@@ -31,11 +31,11 @@ def _forget_masks():
     CACHE.clear()
 
 
-def passes_for(architecture: str) -> int:
+def passes_for(architecture):
     return PASSES_ONE_BY_ONE if architecture.startswith("deberta") else PASSES
 
 
-def in_train_mode(model, batch, passes: int, one_by_one: bool) -> np.ndarray:
+def in_train_mode(model, batch, passes, one_by_one):
     """Logits (passes, texts, classes) of transformers' own dropout, with a mask of its own for each row."""
     rows = 1 if one_by_one else passes
     folded = {name: value.repeat(rows, 1) for name, value in batch.items()}
@@ -47,10 +47,10 @@ def in_train_mode(model, batch, passes: int, one_by_one: bool) -> np.ndarray:
     return torch.cat(logits).view(passes, len(LENGTHS), -1).double().numpy()
 
 
-def largest_z(ours: np.ndarray, theirs: np.ndarray) -> float:
+def largest_z(ours, theirs):
     """The largest |z| of the differences of means and of variances over passes, of each text and class."""
 
-    def mean_and_variance(x: np.ndarray):
+    def mean_and_variance(x):
         centred = x - x.mean(axis=0)
         variance = centred.var(axis=0, ddof=1)
         return (x.mean(axis=0), variance / len(x)), (variance, ((centred**4).mean(axis=0) - variance**2) / len(x))
@@ -100,7 +100,7 @@ def test_strata_bring_the_mean_closer(shared, texts):
     """What they are for: at equal passes the mean logits vary less from seed to seed than with independent masks."""
     model, batch = shared("bert"), texts((9,))
 
-    def spread(masks: str) -> float:
+    def spread(masks):
         configs = [UATConfig(samples=6, gate="none", masks=masks, seed=seed) for seed in range(40)]
         means = [sample(model, batch, config).logits.mean(dim=0) for config in configs]
         return float(torch.stack(means).var(dim=0).mean())

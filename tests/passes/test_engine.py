@@ -13,12 +13,12 @@ from uatlite.errors import ConfigurationError
 from uatlite.model.view import view_of
 from uatlite.passes import engine
 from uatlite.passes.dropout import CACHE
-from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, Chunk, chunks_of, plan_chunks, token_bytes
+from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, chunks_of, plan_chunks, token_bytes
 
 PER_TOKEN = 1000
 
 
-def plan(lengths: list[int], passes: int, texts: int | None, budget: int, folds: bool = True) -> list[Chunk]:
+def plan(lengths, passes, texts, budget, folds=True):
     """Chunks of texts that take a thousand bytes a token."""
     how = {"texts": texts, "budget": budget, "most_padding": MOST_PADDING, "folds": folds}
     return list(plan_chunks(lengths, range(passes), lambda tokens: PER_TOKEN * tokens, **how))
@@ -68,7 +68,7 @@ def test_choices_of_a_question_count(chooser, choices):
 class PeakMemory(TorchDispatchMode):
     """The most bytes that tensors made inside the block held at once; `known` were there before."""
 
-    def __init__(self, known: list[torch.Tensor]) -> None:
+    def __init__(self, known):
         super().__init__()
         self.known = {tensor.untyped_storage()._cdata for tensor in known}
         self.live: dict[int, tuple[StorageWeakRef, int]] = {}

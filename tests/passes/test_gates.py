@@ -7,7 +7,7 @@ import torch
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.passes import gates as uncertainty
 from uatlite.passes.config import STATISTICS, UNCERTAINTIES
-from uatlite.passes.gates import closed_form, from_samples, gates, modulate_probabilities
+from uatlite.passes.gates import closed_form, from_samples
 
 RATE = 0.2
 EMBEDDING = DropoutRates(embedding=RATE, attention=0.0, feed_forward=0.0, classifier=0.0)
@@ -68,22 +68,3 @@ def test_a_penalty_of_zero_is_no_modulation(architecture, model, mixed):
     """Also where the gate could not be applied: nothing has to be."""
     none = sample(model, mixed, UATConfig(samples=2, gate="none")).logits
     assert torch.equal(sample(model, mixed, UATConfig(samples=2, gate="qk", penalty=0.0)).logits, none)
-
-
-def test_additive_is_the_same_for_q_k_and_qk():
-    u = torch.rand(2, 5)
-    biases = [gates(u, gate, "additive", 0.5).bias for gate in ("q", "k", "qk")]
-    assert all(torch.equal(bias, -0.5 * u) for bias in biases)
-
-
-def test_a_row_factor_is_a_power_of_the_probabilities():
-    """softmax(g·a) = p^g renormalised, also where a key is masked and where the factor is 0."""
-    logits = torch.randn(2, 3, 4, 4, dtype=torch.float64) * 3
-    masked = torch.zeros(2, 1, 1, 4).bool()
-    masked[1, ..., 3] = True
-    u = torch.tensor([[0.1, 0.5, 2.0, 9.0], [0.3, 0.0, 1.0, 0.7]], dtype=torch.float64)
-    factors = gates(u, "q", "linear", 0.5)
-    assert factors.row.min() == 0
-    p = torch.softmax(logits.masked_fill(masked, -torch.inf), dim=-1)
-    expected = torch.softmax((logits * factors.row[:, None, :, None]).masked_fill(masked, -torch.inf), dim=-1)
-    torch.testing.assert_close(modulate_probabilities(p, factors), expected)

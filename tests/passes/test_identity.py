@@ -8,7 +8,7 @@ from uatlite import DropoutRates, UATConfig, dropout_sites, sample
 DETERMINISTIC = UATConfig(samples=2, gate="none", rates=DropoutRates.none())
 
 
-def assert_plain(model, batch, close: float = 1e-5):
+def assert_plain(model, batch, close=1e-5):
     """The result of passes without dropout, whose logits are the model's own."""
     out = sample(model, batch, DETERMINISTIC)
     with torch.no_grad():

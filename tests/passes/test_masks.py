@@ -20,7 +20,7 @@ TWO_SIDED = 4.5
 """|z| that one of a few hundred standard normals passes with a chance of about 1 in 1000."""
 
 
-def z_of_rate(keep: np.ndarray, rate: float) -> float:
+def z_of_rate(keep, rate):
     """How many standard errors the share of dropped units lies from its rate."""
     return float(((~keep).mean() - rate) / math.sqrt(rate * (1 - rate) / keep.size))
 
@@ -84,7 +84,7 @@ def test_blocks_of_passes_and_prefixes_of_shapes_agree(kind):
     assert np.array_equal(part, whole[3:6, :2, :5, :7])
 
 
-def streams(kind: str) -> dict[str, np.ndarray]:
+def streams(kind):
     """Pairs of masks that differ in one thing only, as dropped (+) and kept (-) numbers of mean 0."""
 
     def bits(seed=0, site="0.output.0", text=b"", passes=range(1), shape=(1, 64, 64), rate=0.5):
@@ -155,7 +155,7 @@ CONFIGS = {
 }
 
 
-def multiplier(size: int) -> torch.Tensor:
+def multiplier(size):
     return torch.tensor([0.0, 1.25]).repeat(size // 2)
 
 

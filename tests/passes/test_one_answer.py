@@ -16,7 +16,7 @@ TEXT = 11
 """the text whose answer is compared, of LENGTHS[11] = 5 tokens"""
 
 
-def alone(batch, row: int = TEXT, *, tokens: int | None = None, side: str = "right"):
+def alone(batch, row=TEXT, *, tokens=None, side="right"):
     """One text of a batch, padded on a side to so many tokens."""
     real = batch["attention_mask"][row].bool()
     padding = 0 if tokens is None else tokens - int(real.sum())
@@ -25,7 +25,7 @@ def alone(batch, row: int = TEXT, *, tokens: int | None = None, side: str = "rig
     return {name: torch.nn.functional.pad(batch[name][None, row, real], sides, value=fill[name]) for name in fill}
 
 
-def of_text(masks, row: int):
+def of_text(masks, row):
     """A text's masks, and none left behind for the next comparison."""
     chosen = {(number, site): bits for (text, number, site), bits in masks.items() if text == row}
     masks.clear()
@@ -169,11 +169,11 @@ def test_threads_do_not_meet(architecture, tiny, texts):
     CACHE.clear()
     together = threading.Barrier(4)
 
-    def stochastic(i: int) -> list[torch.Tensor]:
+    def stochastic(i):
         together.wait()
         return [sample(model, batches[i], configs[i]).logits for _ in range(6)]
 
-    def deterministic(_: int) -> list[torch.Tensor]:
+    def deterministic(_):
         together.wait()
         with torch.no_grad():
             return [model(**batches[0]).logits for _ in range(12)]

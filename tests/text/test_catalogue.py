@@ -49,26 +49,6 @@ def test_every_task_is_whole_and_documented(task):
     assert task.hub is None or f"`{task.hub.id}`" in row
 
 
-def test_hans_says_how_three_classes_become_two():
-    hans = catalogue()["hans"]
-    assert hans.collapse == {
-        "entailment": "entailment",
-        "neutral": "non-entailment",
-        "contradiction": "non-entailment",
-    }
-    assert set(hans.collapse.values()) == set(hans.labels)
-    assert tuple(hans.collapse) == catalogue()["mnli"].labels
-
-
-def test_clinc_says_which_class_is_out_of_scope():
-    clinc = catalogue()["clinc150"]
-    assert clinc.out_of_scope == "oos"
-    assert clinc.labels[-1] == "oos"
-    intents = [label for label in clinc.labels if label != clinc.out_of_scope]
-    assert len(intents) == 150
-    assert intents == sorted(intents)
-
-
 def test_btc_counts_an_at_sign_and_its_name_as_one_entity(tmp_path):
     (tmp_path / "btc").mkdir()
     (tmp_path / "btc" / "test.jsonl").write_text('{"tokens": ["@", "ada"], "tags": ["B-PER", "B-PER"]}\n')

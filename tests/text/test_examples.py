@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import pytest
 
@@ -74,7 +73,7 @@ def test_gold(values, layout, labels, gold):
     assert (example.label if layout.gold == "class" else example.labels) == gold
 
 
-def entity(start: object, end: object, label: object = "PER") -> dict[str, Any]:
+def entity(start, end, label="PER"):
     return {"start": start, "end": end, "label": label}
 
 

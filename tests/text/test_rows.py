@@ -148,14 +148,6 @@ def test_a_fault_of_the_whole_file_is_an_error(tmp_path, name, body, message):
         list(read_rows(write(tmp_path / name, body)))
 
 
-def test_a_directory_is_its_row_files_in_order_of_name(tmp_path):
-    write(tmp_path / "b.csv", "text\ntwo\n")
-    write(tmp_path / "a.jsonl", '{"text": "one"}\n')
-    write(tmp_path / "README.md", "not rows")
-    write(tmp_path / ".c.csv.part", "text\nhalf")
-    assert [(row.file, row.values["text"]) for row in read_rows(tmp_path)] == [("a.jsonl", "one"), ("b.csv", "two")]
-
-
 @pytest.mark.parametrize(
     ("source", "format", "message"),
     [

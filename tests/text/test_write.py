@@ -136,7 +136,7 @@ def test_atomic_file_leaves_nothing_behind(tmp_path):
 
 
 @pytest.fixture
-def pieces(tmp_path: Path) -> Pieces:
+def pieces(tmp_path):
     found = Pieces(tmp_path / "work")
     found.begin({"model": "a", "shape": (1, 2)})
     return found
@@ -158,7 +158,7 @@ def test_a_record_that_is_missing_or_broken_agrees_with_nothing(pieces, content)
 
 
 def test_a_piece_is_whole_or_not_there(pieces):
-    def interrupt() -> None:
+    def interrupt():
         with pieces.write("one") as file:
             file.write(b"half")
             raise KeyboardInterrupt
