@@ -1,39 +1,34 @@
 """The benchmark on a tiny model: what it measures is what it says; no test asserts a time."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, take_turns
 from uatlite.lab.bench import BenchPlan as Plan
-from uatlite.lab.bench import BenchResults as Results
 from uatlite.model.load import Checkpoint
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Checkpoint:
+def checkpoint(tiny, tokenizer):
     return Checkpoint("tiny", tiny("bert"), tokenizer)
 
 
 @pytest.fixture(scope="module")
-def texts() -> list[str]:
+def texts():
     sizes = np.random.default_rng(0).integers(3, 14, size=12)
     return [" ".join(f"a{(7 * word) % 50}" for word in range(size)) for size in sizes]
 
 
-def stopped(checkpoint: Checkpoint, texts: list[str], plan: Plan) -> list[Results]:
+def stopped(checkpoint, texts, plan):
     """What there is when the second curve begins."""
-    kept: list[Results] = []
+    kept = []
 
-    def stop(step: str) -> None:
+    def stop(step):
         if step == "how costs grow with tokens: 16":
             raise KeyboardInterrupt
 
@@ -44,16 +39,16 @@ def stopped(checkpoint: Checkpoint, texts: list[str], plan: Plan) -> list[Result
     return kept
 
 
-def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:
+def test_what_was_found_before_ctrl_c_is_kept(checkpoint, texts):
     kept = stopped(checkpoint, texts, Plan(passes=2, rounds=1))
     assert [[curve.over for curve in results.curves] for results in kept] == [[], ["passes"]]
     assert list(kept[0].contenders) == list(CONTENDERS)
 
 
-def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
-    order: list[str] = []
-    runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}  # type: ignore[misc]
-    steps: list[str] = []
+def test_turns_are_taken_and_each_is_divided_by_its_neighbours():
+    order = []
+    runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}
+    steps = []
     found = take_turns(runs, "base", 2, steps.append)
     assert order == ["base", "a", "b"] + 2 * ["base", "a", "base", "b", "base"]
     assert steps[0] == "warming up: base"
@@ -61,7 +56,7 @@ def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     assert set(found) == {"base", "a", "b"}
 
 
-def test_refusals(checkpoint: Checkpoint) -> None:
+def test_refusals(checkpoint):
     with pytest.raises(ConfigurationError, match="rounds=0"):
         Plan(rounds=0)
     with pytest.raises(InputError, match="no texts to time"):
@@ -71,16 +66,14 @@ def test_refusals(checkpoint: Checkpoint) -> None:
 @pytest.mark.parametrize(
     "options", [{"tokens": True, "num_labels": 5}, {"problem_type": "multi_label_classification"}], ids=str
 )
-def test_models_of_several_answers_are_timed_too(
-    options: dict[str, Any], tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, texts: list[str]
-) -> None:
+def test_models_of_several_answers_are_timed_too(options, tiny, tokenizer, texts):
     kept = stopped(Checkpoint("tiny", tiny("bert", **options), tokenizer), texts, Plan(2, 1))
     assert list(kept[-1].contenders) == list(CONTENDERS)
 
 
 def test_every_contender_is_timed_beside_the_deterministic_pass_and_the_command_writes_tables_numbers_and_plots(
-    checkpoint: Checkpoint, texts: list[str], tmp_path: Path
-) -> None:
+    checkpoint, texts, tmp_path
+):
     from uatlite.cli.app import app
 
     model, file, out = tmp_path / "model", tmp_path / "texts.jsonl", tmp_path / "out"
@@ -105,16 +98,14 @@ def test_every_contender_is_timed_beside_the_deterministic_pass_and_the_command_
         assert all(len(values) == len(curve["sizes"]) for values in curve["seconds"].values())
 
 
-def test_sequential_runs_every_pass_over_the_whole_batch(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sequential_runs_every_pass_over_the_whole_batch(checkpoint, monkeypatch):
     from uatlite.lab import bench as contenders
     from uatlite.passes import engine
 
-    ran: list[tuple[int, ...]] = []
+    ran = []
     forward_and_read = engine.forward_and_read
 
-    def noted(*arguments: Any, **options: Any) -> object:
+    def noted(*arguments, **options):
         logits, read = forward_and_read(*arguments, **options)
         ran.append(tuple(logits.shape))
         return logits, read
@@ -125,10 +116,10 @@ def test_sequential_runs_every_pass_over_the_whole_batch(
     assert ran == [(2, 3)] * 3
 
 
-def test_distilled_runs_the_plain_pass_alone(checkpoint: Checkpoint) -> None:
+def test_distilled_runs_the_plain_pass_alone(checkpoint):
     """Not its teacher, which runs where there is no read-out."""
     encoded = dict(checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt"))
-    ran: list[tuple[int, bool]] = []
+    ran = []
     hook = checkpoint.model.register_forward_hook(
         lambda module, inputs, output: ran.append((len(output.logits), output.logits.requires_grad))
     )

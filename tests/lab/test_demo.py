@@ -1,12 +1,10 @@
 """The demo on a toy task: every step leaves its result, a second run repeats none, and the classifier can be used."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
 from reference import Recorded
 from uatlite.classifier.classifiers import UncertaintyClassifier
@@ -24,7 +22,7 @@ from uatlite.text.tasks import load
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad", "not"]
 
 
-def toy_task(path: Path, name: str, rows: int, noise: int) -> Task:
+def toy_task(path, name, rows, noise):
     """Sentences that say good or bad; every `noise`-th is labelled wrongly."""
     with path.open("w", encoding="utf-8") as file:
         for place in range(rows):
@@ -44,7 +42,7 @@ def toy_task(path: Path, name: str, rows: int, noise: int) -> Task:
 
 
 @pytest.fixture(scope="module")
-def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(tiny, tmp_path_factory):
     directory = tmp_path_factory.mktemp("toy")
     tiny("bert").base_model.save_pretrained(directory / "backbone")
     BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)}).save_pretrained(directory / "backbone")
@@ -61,12 +59,12 @@ def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Recorded, Path]:
+def first(settings, tmp_path_factory):
     directory, display = tmp_path_factory.mktemp("demo") / "out", Recorded()
     return run.run_demo(directory, display, settings), display, directory
 
 
-def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Recorded, Path], settings: Settings) -> None:
+def test_every_step_is_taken_and_shown(first, settings):
     done, display, directory = first
     steps = settings.recipe.steps(len(load(settings.task, "train")))
     assert list(display.stages)[:3] == ["fine-tuning", "predicting", "scoring"]
@@ -83,9 +81,7 @@ def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Recorded, Path], s
     assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
 
 
-def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
-    first: tuple[run.Demo, Recorded, Path], settings: Settings, tmp_path: Path
-) -> None:
+def test_the_saved_classifier_has_the_threshold_that_the_report_shows(first, settings, tmp_path):
     _, display, directory = first
     settings = replace(settings, target_risk=0.4)  # which so few rows can promise
     run.calibrate(load_checkpoint(directory / "model"), "base+ts", tmp_path, settings, display)
@@ -101,9 +97,7 @@ def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
     assert {row.id for row in shown.sets[0].abstained} == ids
 
 
-def test_a_second_run_repeats_no_step(
-    first: tuple[run.Demo, Recorded, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_repeats_no_step(first, settings, monkeypatch):
     done, _, directory = first
     for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
         monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
@@ -115,7 +109,7 @@ def test_a_second_run_repeats_no_step(
     assert again.findings == done.findings
 
 
-def test_the_real_demo_takes_parts_of_the_splits() -> None:
+def test_the_real_demo_takes_parts_of_the_splits():
     for whole, part in ((find_task("rotten-tomatoes"), SENTENCES), (find_task("movie-reviews-imdb"), REVIEWS)):
         for name, split in whole.splits.items():
             low, high = part.splits[name].share

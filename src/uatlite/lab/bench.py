@@ -262,29 +262,26 @@ class BenchResults:
         return [about, "", *table_markdown(Table("", columns, tuple(rows)))]
 
     def figure(self) -> RenderedFigure:
-        """How costs grow: the seconds of each contender at each size."""
+        """How costs grow: the seconds of each contender at each size, a panel for each curve."""
+
+        def draw(axes: Any) -> None:
+            for panel, curve in zip(axes[0], self.curves, strict=True):
+                for name, values in curve.seconds.items():
+                    colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
+                    panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
+                panel.set(xscale="log", yscale="log", xlabel=_AXES[curve.over], ylabel="Seconds")
+                panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
+                panel.minorticks_off()
+                panel.legend(fontsize=7.5, handlelength=1.6)
+
         records: list[Record] = [
             {"over": curve.over, "size": size, "method": name, "seconds": value}
             for curve in self.curves
             for name, values in curve.seconds.items()
             for size, value in zip(curve.sizes, values, strict=True)
         ]
-        alt = "The seconds of each method at each number of passes, tokens and texts."
-        panels = len(self.curves)
-        return render(
-            "bench", "How costs grow", alt, records, self._draw, (3.4 * panels, 3.4), ncols=panels, squeeze=False
-        )
-
-    def _draw(self, axes: Any) -> None:
-        """Seconds on logarithmic axes, a panel for each curve."""
-        for panel, curve in zip(axes[0], self.curves, strict=True):
-            for name, values in curve.seconds.items():
-                colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
-                panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
-            panel.set(xscale="log", yscale="log", xlabel=_AXES[curve.over], ylabel="Seconds")
-            panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
-            panel.minorticks_off()
-            panel.legend(fontsize=7.5, handlelength=1.6)
+        alt, panels = "The seconds of each method at each number of passes, tokens and texts.", len(self.curves)
+        return render("bench", "How costs grow", alt, records, draw, (3.4 * panels, 3.4), ncols=panels, squeeze=False)
 
     def write(self, directory: Path) -> None:
         """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""

@@ -6,20 +6,16 @@
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
 from reference import made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
-from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
@@ -42,7 +38,7 @@ FILES = {"calibration": 400, "test": 300, "shifted": 200}
 METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
 
 
-def drawn(job: StoreJob, rows: list[int]) -> Piece:
+def drawn(job, rows):
     """What a job says of some rows: margins of a model that is right about four times in five."""
     dataset, method = job.prepared.dataset, job.method
     count, labels = len(dataset), np.array(dataset.gold)
@@ -59,7 +55,7 @@ def drawn(job: StoreJob, rows: list[int]) -> Piece:
     return Piece(np.array(rows), tuple(dataset.ids[row] for row in rows), labels[list(rows)], said, 0.1)
 
 
-def write_evaluation(directory: Path, checkpoint: Checkpoint) -> Path:
+def write_evaluation(directory, checkpoint):
     """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them; without the texts."""
     for name, count in FILES.items():
         labels = np.random.default_rng(count).integers(2, size=count)
@@ -92,36 +88,34 @@ EXPLANATIONS = (
 
 
 @pytest.fixture(scope="session")
-def evaluation(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def evaluation(tiny, tokenizer, tmp_path_factory):
     """The directory of the evaluation; no test may change it."""
     model = tiny("bert", id2label=dict(enumerate(LABELS)), num_labels=2)
     return write_evaluation(tmp_path_factory.mktemp("evaluation"), Checkpoint("a/model", model, tokenizer))
 
 
 @pytest.fixture(scope="session")
-def opened(evaluation: Path) -> Evaluation:
+def opened(evaluation):
     """The evaluation, read back."""
     return open_evaluation(evaluation)
 
 
 @pytest.fixture(scope="session")
-def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(evaluation, tmp_path_factory):
     """The report of it, with a text for every second row; drawing takes seconds, so it is drawn once."""
     known = {
         f"toy-test-{place}": Example(f"toy-test-{place}", ("a <premise>", "so"), None) for place in range(0, 300, 2)
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluation, "examples", lambda evaluation, data_dir: known)
-        return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
+        return build.build_report(evaluation, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="session")
-def rows_of() -> Callable[[Path, str], list[list[str]]]:
+def rows_of():
     """`rows_of(page, caption)`: the text of every cell of the table whose caption begins so, without its headings."""
 
-    def read(page: Path, caption: str) -> list[list[str]]:
+    def read(page, caption):
         table = page.read_text(encoding="utf-8").split(f"<caption>{caption}")[1].split("</table>")[0]
         rows = table.split("<tbody>")[1].split("<tr>")[1:]
         cells = [re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL) for row in rows]
@@ -134,16 +128,14 @@ NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
 UAT = "uat:gate=k+ts"
 
 
-def make_score(
-    value: float, *, seeds: int = 1, best: bool = False, differences: dict[str, Interval] | None = None
-) -> Score:
+def make_score(value, *, seeds=1, best=False, differences=None):
     """A score with the mean `value`."""
     values = tuple(value + 0.01 * (seed - (seeds - 1) / 2) for seed in range(seeds))
     return made_score(values, value - 0.05, value + 0.05, differences or {}, best)
 
 
 @pytest.fixture
-def results() -> Results:
+def results():
     """Two contenders on two sets; the second beats the first on both."""
     metrics = (*NARROW, "coverage@0.9", "accuracy@0.9")
     above, below = {UAT: Interval(0.25, 0.2, 0.3)}, {"base": Interval(-0.25, -0.3, -0.2)}
@@ -171,18 +163,18 @@ TEXT = ("so $ long $ film & unbearable", HOSTILE)
 
 
 @pytest.fixture(scope="session")
-def explainer(tiny: Callable[..., PreTrainedModel]) -> Callable[..., UncertaintyClassifier]:
+def explainer(tiny):
     """`explainer(method="analytic")`: a tiny classifier with hostile class names and words of its own."""
     tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)})
     names = {0: "<b>bad</b>", 1: "<b>fair</b>", 2: "<b>good</b> & $x$"}
 
-    def make(method: str = "analytic") -> UncertaintyClassifier:
+    def make(method="analytic"):
         return UncertaintyClassifier(tiny("bert", id2label=names, rate=0.1), tokenizer, method)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def explanation(explainer: Callable[..., UncertaintyClassifier]) -> Explanation:
+def explanation(explainer):
     """A pair, with attention."""
     return explainer().explain(TEXT)

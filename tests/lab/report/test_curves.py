@@ -7,8 +7,6 @@ import csv
 import io
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -18,7 +16,7 @@ from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.report import curves
-from uatlite.lab.report.evaluation import Evaluation, abstain
+from uatlite.lab.report.evaluation import abstain
 from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.calibration import ece
@@ -27,26 +25,26 @@ from uatlite.metrics.rows import Rows
 from uatlite.metrics.selective import aurc
 
 
-def outcome(confidence: list[float], right: list[int]) -> Outcome:
+def outcome(confidence, right):
     """Two classes: class 1 is always predicted, and it is right where `right` says so."""
     p = np.array(confidence)
     rows = Rows.of(np.column_stack([1 - p, p]), np.array(right))
     return Outcome(rows, rows)
 
 
-def numbers(figure: RenderedFigure) -> list[dict[str, str]]:
+def numbers(figure):
     """The CSV of a figure."""
     return list(csv.DictReader(io.StringIO(figure.csv)))
 
 
 @pytest.fixture(scope="module")
-def many() -> Outcome:
+def many():
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.5, 1.0, size=500)
     return outcome(confidence.tolist(), (generator.uniform(size=500) < confidence**2).astype(int).tolist())
 
 
-def test_reliability_counts_rows_in_the_bins_of_the_ece(many: Outcome) -> None:
+def test_reliability_counts_rows_in_the_bins_of_the_ece(many):
     bins = curves.reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]))
     assert np.column_stack([bins["correct"], bins["wrong"]])[[0, 8, 14]].tolist() == [[0, 0], [1, 1], [2, 1]]
     assert (bins["correct"].sum(), bins["wrong"].sum()) == (3, 2)
@@ -62,7 +60,7 @@ def test_reliability_counts_rows_in_the_bins_of_the_ece(many: Outcome) -> None:
     assert gaps == pytest.approx(ece(many.rows.probabilities, many.rows.labels))
 
 
-def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Outcome) -> None:
+def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many):
     few = Rows.of(many.rows.probabilities[:150], many.rows.labels[:150])  # no more points than a curve keeps
     curve = curves.risk_curve(Outcome(few, few))
     assert curve["coverage"][-1] == 1
@@ -71,7 +69,7 @@ def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Ou
     assert len(curves.risk_curve(many)["risk"]) <= 200
 
 
-def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
+def test_a_risk_is_drawn_where_it_is_promised(opened):
     abstention = abstain(opened)
     menu = abstention.menu
     dots = curves.promised(menu)
@@ -86,7 +84,7 @@ def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
     assert float(records[-1]["coverage"]) == 1
 
 
-def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
+def test_thresholds_are_the_metrics_at_each_tau(many):
     curve = curves.at_thresholds(many)
     i = int(np.argmin(np.abs(curve["tau"] - 0.9)))
     admitted = many.rows.confidence > curve["tau"][i]
@@ -98,7 +96,7 @@ def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
     assert math.isnan(nothing["accuracy"][-1])
 
 
-def test_what_is_drawn_is_what_was_scored(opened: Evaluation, drawn: Any) -> None:
+def test_what_is_drawn_is_what_was_scored(opened, drawn):
     for scores in opened.results.sets:
         for name, said in opened.outcomes(scores.name).items():
             nll = METRICS["nll"](said.rows.probabilities, said.rows.labels)
@@ -112,14 +110,14 @@ def test_what_is_drawn_is_what_was_scored(opened: Evaluation, drawn: Any) -> Non
 
 
 @pytest.fixture(scope="module")
-def drawn(opened: Evaluation) -> dict[str, list[RenderedFigure]]:
+def drawn(opened):
     before = dict(matplotlib.rcParams)
     figures = curves.set_figures(opened, opened.results.sets[0])
     assert dict(matplotlib.rcParams) == before
     return figures
 
 
-def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn: Any) -> None:
+def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn):
     names = {kind: [figure.name.replace("-toy-test", "") for figure in figures] for kind, figures in drawn.items()}
     contenders = ["base", "base-ts", "mc-uniform", "uat", "uat-ts"]
     assert names == {
@@ -129,7 +127,7 @@ def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_conten
     }
 
 
-def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: Any, opened: Evaluation, tmp_path: Path) -> None:
+def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn, opened, tmp_path):
     strokes = curves.strokes(opened.contenders)
     assert curves.set_figures(opened, opened.results.sets[0])["scores"][0] == drawn["scores"][0]
     assert strokes["base"]["color"] == strokes["base+ts"]["color"] != strokes["uat"]["color"]
@@ -143,8 +141,8 @@ def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: Any, opened: Eval
     assert all(0 <= float(record["risk"]) <= 1 for record in numbers(figure))
 
 
-def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: Any) -> None:
-    ids: list[str] = []
+def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn):
+    ids = []
     for figure in (figure for figures in drawn.values() for figure in figures):
         inline = figure.inline
         assert set(re.findall("#[0-9a-f]{6}", inline)) <= {"#000000"}
@@ -157,7 +155,7 @@ def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: Any)
     assert len(ids) == len(set(ids))
 
 
-def test_titles_and_descriptions_are_escaped_and_names_are_safe_as_files() -> None:
+def test_titles_and_descriptions_are_escaped_and_names_are_safe_as_files():
     svg = '<?xml version="1.0"?><svg height="1" viewBox="0 0 1 1"><g id="a"></g></svg>'
     inline = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline
     assert '<title id="name-title">a &lt; b</title>' in inline

@@ -1,28 +1,24 @@
 """The rule of the report: its contender, its promise and its outcome; and findings whose numbers are the results'."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from reference import rule_of
 from uatlite.errors import ConfigurationError, StoreError
-from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.lab.report.evaluation import Evaluation, abstain, open_evaluation
+from uatlite.lab.report.evaluation import abstain, open_evaluation
 from uatlite.lab.report.results import findings, headline
-from uatlite.trust.rule import Rule
-from uatlite.trust.scope import Scope, fit_scope
-from uatlite.values import Floats
+from uatlite.trust.scope import fit_scope
 
 
-def margins(rows: StoredPredictions) -> Floats:
+def margins(rows):
     """Of two classes: how far the mean logits are apart."""
     mean = rows.logits.mean(axis=0, dtype=float)
     return np.abs(mean[:, 1] - mean[:, 0])
 
 
-def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
+def calibrated_by_hand(opened, method):
     """All calibration rows in scope decide, by their raw margins: the product's rule, step by step."""
     rows, plain = opened.calibration_rows(method), opened.calibration_rows("base")
     scope = fit_scope(None, plain.passes.representations, rows.logits.mean(axis=0, dtype=float))
@@ -32,7 +28,7 @@ def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
 
 
 @pytest.mark.parametrize("contender", ["base", "uat+ts"])
-def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> None:
+def test_the_rule_is_that_of_the_product(opened, contender):
     found, method = abstain(opened, contender, target=0.15), contender.partition("+")[0]
     rule, scope = calibrated_by_hand(opened, method)
     assert found.rule == rule
@@ -55,25 +51,25 @@ def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> 
     assert [(row.id, row.gold, row.out_of_scope) for row in first.abstained] == expected
 
 
-def test_a_given_scope_is_used(opened: Evaluation) -> None:
+def test_a_given_scope_is_used(opened):
     _, scope = calibrated_by_hand(opened, "base")
     found, given = abstain(opened, "base"), abstain(opened, "base", scope=replace(scope, false_alarm=0.2))
     assert given.sets[0].out_of_scope > found.sets[0].out_of_scope
     assert given.rule.texts < found.rule.texts
 
 
-def test_without_representations_nothing_is_out_of_scope(opened: Evaluation) -> None:
+def test_without_representations_nothing_is_out_of_scope(opened):
     plain = {key: run for key, run in opened.runs.items() if run.provenance.method != "base"}
     found = abstain(replace(opened, runs=plain), "uat+ts")
     assert (found.scope, found.sets[0].out_of_scope) == (None, 0)
     assert found.rule.texts == 400 - 40  # a tenth says where the search starts
 
 
-def test_without_a_name_it_is_the_one_that_the_verdict_recommends(opened: Evaluation) -> None:
+def test_without_a_name_it_is_the_one_that_the_verdict_recommends(opened):
     assert abstain(opened).contender == opened.results.verdict.recommended
 
 
-def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(opened: Evaluation) -> None:
+def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(opened):
     names = tuple(name.replace("base+ts", "base+isotonic") for name in opened.results.contenders)
     calibrators = {**opened.results.calibrators, "base+isotonic": ()}
     about = {name: opened.results.methods[name.replace("isotonic", "ts")] for name in names}
@@ -84,7 +80,7 @@ def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(ope
     assert 0.6 * 400 < found.rule.texts < 0.7 * 400
 
 
-def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:
+def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened):
     found = abstain(opened, "base", target=0.001)
     assert not found.rule.promised
     assert (found.sets[0].answered, found.sets[0].wrong, len(found.sets[0].abstained)) == (0, 0, 300)
@@ -92,13 +88,13 @@ def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -
     assert sentence.startswith("With base no threshold can promise an error of 0%:")
 
 
-def test_an_unknown_contender_and_a_store_without_calibration_rows(opened: Evaluation) -> None:
+def test_an_unknown_contender_and_a_store_without_calibration_rows(opened):
     with pytest.raises(ConfigurationError, match="contender='uta' is not one of: base"):
         abstain(opened, "uta")
     assert abstain(replace(opened, results=replace(opened.results, calibration_runs={}))) is None
 
 
-def test_a_run_that_the_store_lost_is_named(evaluation: Path, tmp_path: Path) -> None:
+def test_a_run_that_the_store_lost_is_named(evaluation, tmp_path):
     with pytest.raises(StoreError, match=r"is in results\.json but not in the store"):
         replace(open_evaluation(evaluation), runs={}).outcomes("toy/test")
     with pytest.raises(StoreError, match=r"holds no results\.json; give the directory"):
@@ -109,7 +105,7 @@ def test_a_run_that_the_store_lost_is_named(evaluation: Path, tmp_path: Path) ->
     )
 
 
-def test_three_sentences_with_the_numbers_of_the_results(opened: Evaluation) -> None:
+def test_three_sentences_with_the_numbers_of_the_results(opened):
     abstention = abstain(opened)
     verdict, shift, answers = findings(opened.results, abstention)
     assert verdict == headline(opened.results, opened.results.verdict)

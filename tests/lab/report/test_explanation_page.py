@@ -10,14 +10,8 @@ import pytest
 from rich.console import Console
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.report.explanation_page import (
-    BACKGROUNDS,
-    COLD_BACKGROUNDS,
-    Shading,
-    shading_of,
-    terminal_view,
-    write_explanation,
-)
+from uatlite.lab.report import explanation_page as view
+from uatlite.lab.report.explanation_page import Shading, shading_of, write_explanation
 from uatlite.lab.report.maps import AttentionMaps, LayerBars
 from uatlite.values import Word, WordAttribution
 
@@ -73,7 +67,7 @@ def test_json_has_it_all(explanation, tmp_path):
 def in_terminal(explanation, shading="share", **terminal):
     console = Console(width=100, **terminal)
     with console.capture() as captured:
-        console.print(terminal_view(explanation, shading=shading))
+        console.print(view.terminal_view(explanation, shading=shading))
     return captured.get()
 
 
@@ -98,7 +92,7 @@ def test_a_terminal_with_colours_shades_words_by_what_is_asked(explanation, by):
     shades = {word: shading.shade(word) for word in explanation.words}
     assert len(set(shades.values())) > 1
     for word, shade in shades.items():
-        background = COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
+        background = view.COLD_BACKGROUNDS[-shade] if shade < 0 else view.BACKGROUNDS[shade]
         if background is not None:
             red, green, blue = bytes.fromhex(background[1:])
             assert f"\x1b[30;48;2;{red};{green};{blue}m{word.word.text}\x1b[0m" in said

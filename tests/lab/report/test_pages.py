@@ -1,12 +1,9 @@
 """Every page in a real browser and as text: no error, no request, nothing wider than a phone, all texts escaped."""
 
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from uatlite.classifier.explanation import Explanation
 from uatlite.lab.paper.claims import Findings, Reproduction
 from uatlite.lab.paper.declaration import Declaration
 from uatlite.lab.report.explanation_page import write_explanation
@@ -18,7 +15,7 @@ PAGES = ("report", "explanation", "made")
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, tmp_path_factory: Any) -> Path:
+def shown(request, page, explanation, tmp_path_factory):
     """One of the pages; the last one is made of texts that a hostile user wrote."""
     path = tmp_path_factory.mktemp("pages") / "page.html"
     if request.param == "report":
@@ -43,10 +40,10 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_a_page_opens_alone_and_fits_the_screen(browser: Any, shown: Path, scheme: str, width: int) -> None:
+def test_a_page_opens_alone_and_fits_the_screen(browser, shown, scheme, width):
     tab = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
-    said: list[str] = []
-    asked: list[str] = []
+    said = []
+    asked = []
     tab.on("console", lambda message: said.append(message.text))  # breaches of its own policy are told here
     tab.on("pageerror", lambda error: said.append(str(error)))
     tab.on("dialog", lambda dialog: said.append(dialog.message))
@@ -65,10 +62,10 @@ def test_a_page_opens_alone_and_fits_the_screen(browser: Any, shown: Path, schem
     tab.close()
 
 
-def contrast(first: str, second: str) -> float:
+def contrast(first, second):
     """The contrast ratio of WCAG 2 between two 'rgb(r, g, b)'."""
 
-    def luminance(colour: str) -> float:
+    def luminance(colour):
         channels = [int(part) / 255 for part in colour[4:-1].split(",")]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -77,16 +74,16 @@ def contrast(first: str, second: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def elements(page: Path) -> list[tuple[str, dict[str, str | None]]]:
+def elements(page):
     """Every element with its attributes."""
-    found: list[tuple[str, dict[str, str | None]]] = []
+    found = []
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
     parser.feed(page.read_text(encoding="utf-8"))
     return found
 
 
-def test_nothing_is_from_elsewhere_and_all_is_named(shown: Path) -> None:
+def test_nothing_is_from_elsewhere_and_all_is_named(shown):
     found = elements(shown)
     for tag, attributes in found:
         assert tag not in ("script", "iframe", "img", "object", "embed", "b")
@@ -107,7 +104,7 @@ def test_nothing_is_from_elsewhere_and_all_is_named(shown: Path) -> None:
     assert {name for label in labels if label for name in label.split()} <= set(ids)
 
 
-def test_what_is_missing_to_draw_a_page_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_to_draw_a_page_is_named(monkeypatch):
     from uatlite.errors import MissingDependency
     from uatlite.lab.report import page
 

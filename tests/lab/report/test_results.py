@@ -4,14 +4,12 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from reference import made_score
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.evaluation import read_results
 from uatlite.lab.report.results import (
     heading,
@@ -29,7 +27,7 @@ from uatlite.lab.report.tables import records_csv
 from uatlite.metrics.intervals import Interval
 
 
-def test_a_terminal_of_eighty_columns_shows_the_scores_and_ends_in_the_verdict(results: Results) -> None:
+def test_a_terminal_of_eighty_columns_shows_the_scores_and_ends_in_the_verdict(results):
     console = Console(width=80, color_system=None)
     with console.capture() as captured:
         console.print(rendered_results(results))
@@ -55,7 +53,7 @@ def test_a_terminal_of_eighty_columns_shows_the_scores_and_ends_in_the_verdict(r
     )
 
 
-def test_markdown_has_every_metric_and_marks_the_best(results: Results) -> None:
+def test_markdown_has_every_metric_and_marks_the_best(results):
     page = markdown(results)
     assert "| method | Accuracy ↑ | ECE ↓ | NLL ↓ | Brier ↓ | AURC ↓ | Cov@0.9 | Acc@0.9 |" in page
     assert "| **0.250** ± 0.010 (0.200–0.300) |" in page
@@ -66,7 +64,7 @@ def test_markdown_has_every_metric_and_marks_the_best(results: Results) -> None:
     assert "| base |  | +0.2500 worse (0.2000 to 0.3000) |" in page
 
 
-def test_csv_has_a_line_for_each_score(results: Results) -> None:
+def test_csv_has_a_line_for_each_score(results):
     lines = list(csv.DictReader(io.StringIO(records_csv(records(results)))))
     assert len(lines) == 2 * 2 * 7 + 2 * 2
     nll = next(line for line in lines if line["method"] != "base" and line["metric"] == "nll")
@@ -75,7 +73,7 @@ def test_csv_has_a_line_for_each_score(results: Results) -> None:
     assert undefined["mean"] == undefined["deviation"] == ""
 
 
-def test_files_are_written_and_read_back(results: Results, tmp_path: Path) -> None:
+def test_files_are_written_and_read_back(results, tmp_path):
     written = write_results(results, tmp_path)
     assert [path.name for path in written] == ["results.json", "results.csv", "results.md"]
     assert json.loads(written[0].read_text())["verdict"]["recommended"] == "uat:gate=k+ts"
@@ -87,7 +85,7 @@ def test_files_are_written_and_read_back(results: Results, tmp_path: Path) -> No
         read_results(written[0])
 
 
-def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results: Results) -> None:
+def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results):
     assert [len(table.columns) for table in tables_of(results, ["nll"])] == [1, 1, 2]
     text = legend(results, tables_of(results))
     assert "± standard deviation over 3 seeds" in text
@@ -98,7 +96,7 @@ def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results
     assert "* beats" in legend(marked, tables_of(marked, ["ece"]))  # also where it stands under shift alone
 
 
-def test_headings_point_towards_better_and_a_score_has_the_decimals_of_its_metric() -> None:
+def test_headings_point_towards_better_and_a_score_has_the_decimals_of_its_metric():
     names = ("nll", "accuracy", "risk@0.8", "count@0.9", "fpr95", "auroc", "mce")
     headings = ["NLL ↓", "Accuracy ↑", "Risk@0.8 ↓", "N@0.9", "FPR95 ↓", "AUROC ↑", "MCE ↓"]
     assert list(map(heading, names)) == headings
@@ -107,7 +105,7 @@ def test_headings_point_towards_better_and_a_score_has_the_decimals_of_its_metri
     assert score_entry(made_score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
 
 
-def test_where_all_are_level_the_cheap_one_is_used(results: Results) -> None:
+def test_where_all_are_level_the_cheap_one_is_used(results):
     apart = Interval(-0.01, -0.02, 0.01)
     scores = {
         name: {
@@ -131,7 +129,7 @@ def test_where_all_are_level_the_cheap_one_is_used(results: Results) -> None:
     assert brief.rows[1].entries[0].text == "−0.0100 level"
 
 
-def test_what_was_left_out_is_named_and_one_contender_has_no_verdict(results: Results) -> None:
+def test_what_was_left_out_is_named_and_one_contender_has_no_verdict(results):
     *_, last = verdict_sentences(replace(results, suggested=("base+ts",)))
     assert last == "Not compared: base+ts, a method with its own calibrator; add to --methods."
     alone = replace(results, contenders=("base",), methods={"base": results.methods["base"]})

@@ -31,7 +31,7 @@ TABLE = Table(
 BESIDE = Table("", (Column("NLL"),), (Row("base", (BEST,)), Row("uat", (Entry("1"),))), beside="paper")
 
 
-def test_markdown() -> None:
+def test_markdown():
     assert list(table_markdown(TABLE)) == [
         "**A & B**",
         "| method | NLL ↓ | used |\n|---|---:|---|\n| base | **0.25** ± 0.010 (0.20–0.30) | 50% |\n| uat_1 | – | – |",
@@ -44,7 +44,7 @@ def test_markdown() -> None:
     ]  # fmt: skip
 
 
-def test_latex() -> None:
+def test_latex():
     text = latex([TABLE], "All")
     assert r"\begin{tabular}{lrl}" in text
     assert r"method & NLL $\downarrow$ & used \\" in text
@@ -55,7 +55,7 @@ def test_latex() -> None:
     assert r" & difference & $-$0.25 \\" in latex([BESIDE])
 
 
-def test_a_terminal_has_two_lines_for_a_row_with_intervals() -> None:
+def test_a_terminal_has_two_lines_for_a_row_with_intervals():
     console = Console(width=80)
     with console.capture() as captured:
         console.print(terminal(TABLE))
@@ -64,7 +64,7 @@ def test_a_terminal_has_two_lines_for_a_row_with_intervals() -> None:
     assert lines[3].split() == ["1", "pass", "0.20–0.30"]
 
 
-def test_records() -> None:
+def test_records():
     rows = [{"a": 1.5, "b": None}, {"a": float("nan"), "b": True}]
     assert records_csv(rows) == "a,b\n1.5,\n,True\n"
     assert finite({"a": float("inf"), "b": float("nan"), "c": 1.0}) == {"a": None, "b": None, "c": 1.0}
@@ -87,5 +87,5 @@ def test_records() -> None:
         (listing(("a", "b", "c")), "a, b and c"),
     ],
 )
-def test_numbers_and_names(text: str, expected: str) -> None:
+def test_numbers_and_names(text, expected):
     assert text == expected

@@ -2,9 +2,8 @@
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -20,19 +19,19 @@ NORMAL = np.sort(np.random.default_rng(0).normal(size=ROWS))
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
+def watch(tmp_path):
     usual = Usual(0.8, {"a": 0.5, "b": 0.5}, answered=0.9)
     found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin", usual=usual), scope=Scope(0.01, 0, NORMAL))
     return Watch(cast(Calibration, found), tmp_path / "watch.json", time="at")
 
 
-def write(directory: Path, hour: int, number: int, *, moved: float = 0.0, label: str = "ab") -> None:
+def write(directory, hour, number, *, moved=0.0, label="ab"):
     """Scored rows of an hour; with `moved` they are stranger, and refused."""
     rng = np.random.default_rng(hour)
     strange, margins = rng.normal(moved, 1, size=number), rng.normal(size=number)
     p = (1 + ROWS - np.searchsorted(NORMAL, strange, side="left")) / (1 + ROWS)
     directory.mkdir(exist_ok=True)
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             "id": place, "text": f"<b>row {hour}-{place}</b>", "label": label[place % len(label)], "confidence": 0.8,
             "logit_margin": float(margins[place]), "scope": float(p[place]), "abstain": moved > 0,
@@ -43,7 +42,7 @@ def write(directory: Path, hour: int, number: int, *, moved: float = 0.0, label:
     (directory / f"{hour:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Path) -> None:
+def test_it_says_what_changed_since_when_and_how_bad(watch, tmp_path):
     scored = tmp_path / "scored"
     for hour in range(4):
         write(scored, hour, 150)
@@ -73,7 +72,7 @@ def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Pat
     assert "src=" not in html
 
 
-def test_without_a_change_it_is_short(watch: Watch, tmp_path: Path) -> None:
+def test_without_a_change_it_is_short(watch, tmp_path):
     write(tmp_path / "scored", 1, 150)
     state = watch.look(str(tmp_path / "scored"))
     html = write_watch(watch, state, str(tmp_path / "scored"), tmp_path / "watch.html").read_text(encoding="utf-8")
@@ -87,7 +86,7 @@ def test_without_a_change_it_is_short(watch: Watch, tmp_path: Path) -> None:
     assert [moment_of(hour).hour for hour in ("2026-11-17", "2026-11-17T05")] == [0, 5]
 
 
-def test_the_files_of_the_change_may_be_gone(watch: Watch, tmp_path: Path) -> None:
+def test_the_files_of_the_change_may_be_gone(watch, tmp_path):
     scored = tmp_path / "scored"
     write(scored, 1, 150, moved=1.5)
     state = watch.look(str(scored))

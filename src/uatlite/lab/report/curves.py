@@ -6,11 +6,10 @@ beside the figure as CSV. Figures are matplotlib objects: no pyplot, no global s
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import SetScores
@@ -35,8 +34,6 @@ _UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 
 
-_Curves = Mapping[str, Columns]
-"""contender -> the points of its curve"""
 _Strokes = Mapping[str, Mapping[str, Any]]
 """contender -> how matplotlib draws it"""
 
@@ -77,20 +74,29 @@ def reliability(outcome: Outcome, level: float = 0.95) -> Columns:
     }
 
 
-def _draw_reliability(bins: Columns, colour: str, axes: "Sequence[Axes]") -> None:
+def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour: str) -> RenderedFigure:
     """Accuracy by confidence above, the number of rows below; the diagonal is perfect calibration."""
-    above, below = axes
-    lower, upper, correct, wrong, confidence, accuracy, low, high = bins.values()
-    above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
-    errors = np.array([accuracy - low, high - accuracy])
-    above.errorbar(confidence, accuracy, yerr=errors, fmt="o", color=colour, markersize=4.5, elinewidth=1.1)
-    above.set(ylim=(0, 1.03), ylabel="Accuracy")
-    width, middle = np.diff(upper)[0] * 0.86, (lower + upper) / 2
-    below.bar(middle, correct, width, color=RIGHT, label="right")
-    below.bar(middle, wrong, width, bottom=correct, color=WRONG, label="wrong")
-    first = lower[int(np.argmax(correct + wrong > 0))]
-    below.set(xlim=(first - 0.02, 1.02), xlabel="Confidence", ylabel="Rows")
-    below.legend(loc="upper left", fontsize=7.5, handlelength=0.9, handleheight=0.9, borderpad=0, labelspacing=0.25)
+
+    def draw(axes: "Sequence[Axes]") -> None:
+        above, below = axes
+        lower, upper, correct, wrong, confidence, accuracy, low, high = bins.values()
+        above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+        errors = np.array([accuracy - low, high - accuracy])
+        above.errorbar(confidence, accuracy, yerr=errors, fmt="o", color=colour, markersize=4.5, elinewidth=1.1)
+        above.set(ylim=(0, 1.03), ylabel="Accuracy")
+        width, middle = np.diff(upper)[0] * 0.86, (lower + upper) / 2
+        below.bar(middle, correct, width, color=RIGHT, label="right")
+        below.bar(middle, wrong, width, bottom=correct, color=WRONG, label="wrong")
+        first = lower[int(np.argmax(correct + wrong > 0))]
+        below.set(xlim=(first - 0.02, 1.02), xlabel="Confidence", ylabel="Rows")
+        below.legend(loc="upper left", fontsize=7.5, handlelength=0.9, handleheight=0.9, borderpad=0, labelspacing=0.25)
+
+    alt = f"Accuracy against confidence of {contender} on {scores.name}, and how many texts lie at each confidence."
+    of_contender = scores.scores[contender]
+    if (score := of_contender.get("ece", of_contender.get("answer_ece"))) is not None:
+        alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
+    name, title = f"reliability-{scores.name}-{contender}", f"Reliability of {contender} on {scores.name}"
+    return render(name, title, alt, records_of(bins), draw, (3.1, 3.5), nrows=2, sharex=True, height_ratios=(3, 1))
 
 
 # ── answering less ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,16 +107,6 @@ def risk_curve(outcome: Outcome) -> Columns:
     risks = risk_coverage(outcome.rows.ranking, 1 - outcome.rows.correct)
     shown = evenly_spaced(len(risks), _CURVE_POINTS)
     return {"coverage": (shown + 1) / len(risks), "risk": risks[shown]}
-
-
-def _draw_risk_curves(curves: _Curves, strokes: _Strokes, unit: str, axes: "Axes") -> None:
-    """One line for each contender; lower is better."""
-    _draw_lines([axes], curves, strokes)
-    # At low coverage a single error is a large share; the axis fits the rest of the curve.
-    top = max(curve["risk"][curve["coverage"] >= 0.1].max() for curve in curves.values())
-    axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
-    axes.set(xlabel=f"Share of {unit} answered", ylabel="Share of answers wrong")
-    percent(axes, "x", "y")
 
 
 def at_thresholds(outcome: Outcome) -> Columns:
@@ -126,10 +122,15 @@ def at_thresholds(outcome: Outcome) -> Columns:
     return {"tau": taus, "coverage": coverage, "accuracy": accuracy}
 
 
-def _draw_thresholds(curves: _Curves, strokes: _Strokes, unit: str, axes: "Sequence[Axes]") -> None:
-    """Coverage above, accuracy of the answers below."""
-    above, below = axes
-    _draw_lines(axes, curves, strokes)
+def _finish_risks(curves: Mapping[str, Columns], unit: str, axes: "Axes") -> None:
+    # At low coverage a single error is a large share; the axis fits the rest of the curve.
+    top = max(curve["risk"][curve["coverage"] >= 0.1].max() for curve in curves.values())
+    axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
+    axes.set(xlabel=f"Share of {unit} answered", ylabel="Share of answers wrong")
+    percent(axes, "x", "y")
+
+
+def _finish_thresholds(curves: Mapping[str, Columns], unit: str, above: "Axes", below: "Axes") -> None:
     taus = next(iter(curves.values()))["tau"]
     above.set(ylim=(0, 1.02), ylabel=f"{unit.capitalize()} answered")
     below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(taus[0], taus[-1]))
@@ -137,14 +138,50 @@ def _draw_thresholds(curves: _Curves, strokes: _Strokes, unit: str, axes: "Seque
     percent(below, "y")
 
 
-def _draw_lines(panels: "Sequence[Axes]", curves: _Curves, strokes: _Strokes) -> None:
-    """The first column of each curve across, and each other one up in a panel; a legend below, where no line runs."""
-    for name, curve in curves.items():
-        across, *columns = curve.values()
-        for panel, up in zip(panels, columns, strict=True):
-            panel.plot(across, up, **strokes[name], linewidth=1.6, label=name)
-    handles, names = panels[0].get_legend_handles_labels()
-    panels[0].figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
+class _Curve(NamedTuple):
+    """A line for each contender, and a legend below, where no line runs."""
+
+    file: str
+    title: str
+    shows: str
+    metric: str
+    """says it in a number"""
+    points: Callable[[Outcome], Columns]
+    """of a contender: the first column goes across, each other one up in a panel of its own"""
+    panels: int
+    finish: Callable[..., None]
+
+    def figure(self, scores: SetScores, outcomes: Mapping[str, Outcome], drawn: _Strokes, unit: str) -> RenderedFigure:
+        curves = {contender: self.points(outcome) for contender, outcome in outcomes.items()}
+
+        def draw(axes: Any) -> None:
+            panels = np.atleast_1d(axes)
+            for contender, curve in curves.items():
+                across, *columns = curve.values()
+                for panel, up in zip(panels, columns, strict=True):
+                    panel.plot(across, up, **drawn[contender], linewidth=1.6, label=contender)
+            handles, names = panels[0].get_legend_handles_labels()
+            panels[0].figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
+            self.finish(curves, unit, *panels)
+
+        records = [record for contender, curve in curves.items() for record in records_of(curve, method=contender)]
+        alt, name = f"{self.shows.format(unit)} {_listed(scores, self.metric)}", scores.name
+        layout = {"nrows": self.panels, "sharex": True}
+        return render(f"{self.file}-{name}", f"{self.title} on {name}", alt, records, draw, (4.6, 4.3), **layout)
+
+
+_CURVES = (
+    _Curve(
+        "risk-coverage", "Risk and coverage",
+        "Share of wrong answers against the share answered, most confident first.",
+        "aurc", risk_curve, 1, _finish_risks,
+    ),
+    _Curve(
+        "thresholds", "Coverage at thresholds",
+        "Above, the share of {} whose confidence exceeds a threshold; below, the share of those that is right.",
+        "coverage@0.9", at_thresholds, 2, _finish_thresholds,
+    ),
+)  # fmt: skip
 
 
 def promised(menu: Menu) -> list[tuple[float, float]]:
@@ -170,95 +207,6 @@ def draw_menu(menu: Menu, colour: str, axes: "Axes") -> None:
     percent(axes, "x", "y")
 
 
-# ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _draw_scores(metric: str, scores: Mapping[str, Score], strokes: _Strokes, axes: "Axes") -> None:
-    """A dot and an interval for each contender."""
-    heights = np.arange(len(scores))[::-1]
-    for y, (name, score) in zip(heights, scores.items(), strict=True):
-        stroke = strokes[name]
-        axes.plot([score.low, score.high], [y, y], **stroke, linewidth=1.6)
-        axes.plot(
-            [score.mean], [y], "o" if stroke["linestyle"] == "solid" else "D", color=stroke["color"], markersize=5
-        )
-    axes.set_title(heading(metric))
-    axes.grid(axis="y", visible=False)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_yticks(heights, list(scores))
-
-
-# ── the figures of a page ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-_CURVES: dict[str, tuple[str, str, str, Callable[..., Columns], Callable[..., None], int]] = {
-    "risk-coverage": (
-        "Risk and coverage",
-        "Share of wrong answers against the share answered, most confident first.",
-        "aurc",
-        risk_curve,
-        _draw_risk_curves,
-        1,
-    ),
-    "thresholds": (
-        "Coverage at thresholds",
-        "Above, the share of {} whose confidence exceeds a threshold; below, the share of those that is right.",
-        "coverage@0.9",
-        at_thresholds,
-        _draw_thresholds,
-        2,
-    ),
-}
-"""file -> title, what it shows, the metric that says it in a number; the points of a contender, all of them drawn, and
-on how many panels"""
-
-
-def set_figures(evaluation: Evaluation, scores: SetScores) -> dict[str, list[RenderedFigure]]:
-    """The figures of a set: `scores` for each metric, the two `curves`, and `reliability` for each contender."""
-    results, name, outcomes = evaluation.results, scores.name, evaluation.outcomes(scores.name)
-    drawn, unit = strokes(evaluation.contenders), _UNITS.get(results.kind, "texts")
-    figures: dict[str, list[RenderedFigure]] = {"scores": [], "curves": [], "reliability": []}
-    for metric, scale in SCALES.items():
-        if scale.charted and metric in results.metrics:
-            figures["scores"].append(_scores_figure(scores, metric, drawn))
-    for file, (title, alt, metric, points_of, draw, panels) in _CURVES.items():
-        curves = {contender: points_of(outcome) for contender, outcome in outcomes.items()}
-        records = [record for contender, curve in curves.items() for record in records_of(curve, method=contender)]
-        alt, drawing = f"{alt.format(unit)} {_listed(scores, metric)}", partial(draw, curves, drawn, unit)
-        figure = render(
-            f"{file}-{name}", f"{title} on {name}", alt, records, drawing, (4.6, 4.3), nrows=panels, sharex=True
-        )
-        figures["curves"].append(figure)
-    for contender, outcome in outcomes.items():
-        bins = reliability(outcome, results.resampling.confidence)
-        figures["reliability"].append(_reliability_figure(scores, contender, bins, drawn[contender]["color"]))
-    return figures
-
-
-def _scores_figure(scores: SetScores, metric: str, drawn: _Strokes) -> RenderedFigure:
-    """One metric of a set with its intervals."""
-    chosen = {contender: of_contender[metric] for contender, of_contender in scores.scores.items()}
-    records: list[Record] = [
-        {"metric": metric, "method": contender, "mean": score.mean, "low": score.low, "high": score.high}
-        for contender, score in chosen.items()
-    ]
-    alt = f"A dot and an interval for each method. {_listed(scores, metric)}"
-    name, title = f"{metric}-{scores.name}", f"{heading(metric)} on {scores.name}"
-    return render(
-        name, title, alt, records, partial(_draw_scores, metric, chosen, drawn), (3.1, 0.6 + 0.25 * len(chosen))
-    )
-
-
-def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour: str) -> RenderedFigure:
-    of_contender = scores.scores[contender]
-    alt = f"Accuracy against confidence of {contender} on {scores.name}, and how many texts lie at each confidence."
-    if (score := of_contender.get("ece", of_contender.get("answer_ece"))) is not None:
-        alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
-    name, title = f"reliability-{scores.name}-{contender}", f"Reliability of {contender} on {scores.name}"
-    layout: Any = {"nrows": 2, "sharex": True, "height_ratios": (3, 1)}
-    return render(name, title, alt, records_of(bins), partial(_draw_reliability, bins, colour), (3.1, 3.5), **layout)
-
-
 def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> RenderedFigure | None:
     """The menu of risks as a curve with its band; None where there is no menu."""
     if abstention is None or abstention.menu is None:
@@ -271,6 +219,46 @@ def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> Render
     records = records_of(columns | {"low": curve.low, "high": curve.high})
     draw = partial(draw_menu, menu, strokes(evaluation.contenders)[contender]["color"])
     return render("risk-menu", f"Risks that {contender} can promise", alt, records, draw, (4.6, 3.4))
+
+
+# ── the figures of a set ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def set_figures(evaluation: Evaluation, scores: SetScores) -> dict[str, list[RenderedFigure]]:
+    """The figures of a set: `scores` for each metric, the two `curves`, and `reliability` for each contender."""
+    results, outcomes, drawn = evaluation.results, evaluation.outcomes(scores.name), strokes(evaluation.contenders)
+    charted = [metric for metric, scale in SCALES.items() if scale.charted and metric in results.metrics]
+    bins = {name: reliability(outcome, results.resampling.confidence) for name, outcome in outcomes.items()}
+    unit = _UNITS.get(results.kind, "texts")
+    return {
+        "scores": [_scores_figure(scores, metric, drawn) for metric in charted],
+        "curves": [curve.figure(scores, outcomes, drawn, unit) for curve in _CURVES],
+        "reliability": [_reliability_figure(scores, name, bins[name], drawn[name]["color"]) for name in outcomes],
+    }
+
+
+def _scores_figure(scores: SetScores, metric: str, drawn: _Strokes) -> RenderedFigure:
+    """One metric of a set: a dot and an interval for each contender."""
+    chosen = {contender: of_contender[metric] for contender, of_contender in scores.scores.items()}
+
+    def draw(axes: "Axes") -> None:
+        heights = np.arange(len(chosen))[::-1]
+        for y, (name, score) in zip(heights, chosen.items(), strict=True):
+            marker = "o" if drawn[name]["linestyle"] == "solid" else "D"
+            axes.plot([score.low, score.high], [y, y], **drawn[name], linewidth=1.6)
+            axes.plot([score.mean], [y], marker, color=drawn[name]["color"], markersize=5)
+        axes.set_title(heading(metric))
+        axes.grid(axis="y", visible=False)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_yticks(heights, list(chosen))
+
+    records: list[Record] = [
+        {"metric": metric, "method": contender, "mean": score.mean, "low": score.low, "high": score.high}
+        for contender, score in chosen.items()
+    ]
+    alt = f"A dot and an interval for each method. {_listed(scores, metric)}"
+    name, title = f"{metric}-{scores.name}", f"{heading(metric)} on {scores.name}"
+    return render(name, title, alt, records, draw, (3.1, 0.6 + 0.25 * len(chosen)))
 
 
 def _listed(scores: SetScores, metric: str) -> str:

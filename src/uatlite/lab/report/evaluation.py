@@ -259,7 +259,7 @@ def abstain(
     Without a name the contender is the one that the verdict recommends: the test rows chose it, so the calibration rows
     decide the promise alone. `scope` is that of a calibrated classifier; without it the calibration rows give one.
     """
-    names, verdict = [each.name for each in evaluation.contenders], evaluation.results.verdict
+    names, verdict = evaluation.results.contenders, evaluation.results.verdict
     if contender is None:
         contender = names[0] if verdict is None else verdict.recommended
     check_choice("contender", contender, names)

@@ -58,7 +58,6 @@ def build_report(
     data_dir: str | Path | None = None,
     model: str | Path | None = None,
     scope: Scope | None = None,
-    title: str = "When not to trust this classifier",
 ) -> Path:
     """Write the report of an evaluation, by default into its own directory, and return the path of its page.
 
@@ -80,7 +79,7 @@ def build_report(
     menu = menu_figure(opened, abstention)
     html = filled(
         "evaluation.html.j2",
-        title=title,
+        title="When not to trust this classifier",
         results=results,
         view=view,
         noun=results.kind if results.several else "texts",

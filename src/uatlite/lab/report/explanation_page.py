@@ -29,7 +29,7 @@ from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
 SHADES = 6
 _FAINT = 0.1
@@ -268,6 +268,7 @@ def _image(
 
 
 def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> "Figure":
+    from matplotlib.colors import to_hex
     from matplotlib.figure import Figure
 
     bars, summary = LayerBars(explanation.layers), explanation.summary
@@ -279,8 +280,23 @@ def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shadin
     heights = [written, 0.9 + 0.24 * len(bars.layers), *([HEIGHT] if maps else [])]
     figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
-    y = _write(parts[0], lead, words, 1 / written)
-    parts[0].text(0.02, y, literal("\n".join(small)), fontsize=8, color=MUTED, va="top")
+    unit = 1 / written  # an inch of the first part
+    y = 1 - 0.2 * unit
+    for i, line in enumerate(lead):
+        weight: Any = {"fontsize": 10} if i else {"fontsize": 12, "fontweight": "bold"}
+        parts[0].text(0.02, y, literal(line), va="center", **weight)
+        y -= 0.22 * unit
+    y -= 0.06 * unit
+    for of_line in words:
+        x = 0.02
+        for text, shade in of_line:
+            red, green, blue = (channel / 255 for channel in (COLD if shade < 0 else HEAT))
+            background = to_hex((red, green, blue, OPACITY[abs(shade)]), keep_alpha=True)
+            bbox = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+            parts[0].text(x, y, literal(text), family="monospace", fontsize=9, va="center", bbox=bbox)
+            x += _ADVANCE * (len(text) + _GAP)
+        y -= 0.28 * unit
+    parts[0].text(0.02, y + 0.1 * unit, literal("\n".join(small)), fontsize=8, color=MUTED, va="top")
     bars.draw(parts[1].subplots())
     if maps is not None:
         maps.draw(parts[2].subplots(ncols=3))
@@ -301,31 +317,6 @@ def _lines(explanation: Explanation, shading: Shading) -> list[list[tuple[str, i
             lines[-1].append((text, shading.shade(word)))
             used += len(text) + _GAP
     return lines
-
-
-def _write(figure: "SubFigure", lead: list[str], words: list[list[tuple[str, int]]], unit: float) -> float:
-    """The first sentence in bold, the others, and the shaded words; returns where the small print begins.
-
-    `unit` is the height of an inch.
-    """
-    from matplotlib.colors import to_hex
-
-    y = 1 - 0.2 * unit
-    for i, line in enumerate(lead):
-        weight: Any = {"fontsize": 10} if i else {"fontsize": 12, "fontweight": "bold"}
-        figure.text(0.02, y, literal(line), va="center", **weight)
-        y -= 0.22 * unit
-    y -= 0.06 * unit
-    for of_line in words:
-        x = 0.02
-        for text, shade in of_line:
-            red, green, blue = (channel / 255 for channel in (COLD if shade < 0 else HEAT))
-            background = to_hex((red, green, blue, OPACITY[abs(shade)]), keep_alpha=True)
-            box = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
-            figure.text(x, y, literal(text), family="monospace", fontsize=9, va="center", bbox=box)
-            x += _ADVANCE * (len(text) + _GAP)
-        y -= 0.28 * unit
-    return y + 0.1 * unit
 
 
 def _json(explanation: AnswerExplanation, *_: object) -> bytes:

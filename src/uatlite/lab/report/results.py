@@ -294,12 +294,8 @@ def markdown(results: Results) -> str:
         costs, differences = verdict_tables(results)
         texts += [f"## {_VERDICT}", " ".join(verdict_sentences(results)), *table_markdown(costs)]
         texts += [f"### {differences.title}", *table_markdown(differences.bare), *differences.notes]
-    return "\n\n".join([*texts, f"{versions(results)}. Model {results.model_hash}."]) + "\n"
-
-
-def versions(results: Results) -> str:
-    """The packages that made the results."""
-    return ", ".join(f"{package} {version}" for package, version in results.versions.items())
+    versions = ", ".join(map(" ".join, results.versions.items()))
+    return "\n\n".join([*texts, f"{versions}. Model {results.model_hash}."]) + "\n"
 
 
 def records(results: Results) -> Iterator[Record]:
