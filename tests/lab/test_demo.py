@@ -11,6 +11,7 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
 from uatlite.lab.demo import DemoSettings as Settings
+from uatlite.lab.evaluate.plan import parse_contenders
 from uatlite.lab.report import evaluation_page as explaining
 from uatlite.lab.report.evaluation import abstain, open_evaluation
 from uatlite.lab.report.evaluation_page import EXPLAINED, read_explanations
@@ -52,7 +53,7 @@ def settings(tiny, tmp_path_factory):
         shift=toy_task(directory / "odd.jsonl", "odd", rows=100, noise=3),
         recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4),
         methods="base,ts,uat,uat+ts",
-        contender=None,
+        contender="uat+ts",
         max_length=16,
         target_risk=0.25,
     )
@@ -114,4 +115,4 @@ def test_the_real_demo_takes_parts_of_the_splits():
         for name, split in whole.splits.items():
             low, high = part.splits[name].share
             assert split.share[0] <= low < high <= split.share[1]  # and those of the whole task do not overlap
-    assert [contender.name for contender in Settings().plan.contenders][:2] == ["base", "base+ts"]
+    assert [contender.name for contender in parse_contenders(Settings().methods)][:2] == ["base", "base+ts"]

@@ -50,22 +50,12 @@ class DemoSettings:
     shift: Task = REVIEWS
     recipe: Recipe = DEMO
     methods: str = "base,ts,mc,uat,uat+ts,analytic+its,distilled+its"
-    contender: str | None = "distilled+its"
-    """what becomes the classifier; None takes the one that the verdict recommends"""
+    contender: str = "distilled+its"
+    """what becomes the classifier"""
     max_length: int = 64
     target_risk: float = 0.15
     """what a few hundred calibration rows can promise for a model that is wrong on one sentence in five"""
     seed: int = 0
-
-    @property
-    def plan(self) -> Plan:
-        """The evaluation: the methods on the task and on its shift."""
-        return Plan(
-            contenders=parse_contenders(self.methods),
-            test=SetChoice(self.task),
-            shifts=(SetChoice(self.shift),),
-            max_length=self.max_length,
-        )
 
 
 _RECORD = "demo.json"
@@ -86,25 +76,18 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     """Run every step that is not done yet, and draw the report."""
     settings = settings or DemoSettings()
     checkpoint = _train(directory / "model", settings, display)
-    results = evaluate(checkpoint, settings.plan, Store(directory / "store"), display)
+    sets = SetChoice(settings.task), SetChoice(settings.shift)
+    plan = Plan(parse_contenders(settings.methods), sets[0], sets[1:], max_length=settings.max_length)
+    results = evaluate(checkpoint, plan, Store(directory / "store"), display)
     write_results(results, directory)
-    evaluation = open_evaluation(directory)
-    contender = settings.contender or (results.verdict.recommended if results.verdict else results.contenders[0])
-    calibrate(checkpoint, contender, directory / "classifier", settings, display)
+    calibrate(checkpoint, settings.contender, directory / "classifier", settings, display)
     saved = UncertaintyClassifier.from_pretrained(directory / "classifier").calibration_
     assert saved is not None
-    chosen = abstain(evaluation, contender, target=settings.target_risk, scope=saved.scope)
-    assert chosen is not None  # the plan calibrates, so the store has calibration rows
+    chosen, target, scope = settings.contender, settings.target_risk, saved.scope
     display.begin("drawing the report", 1)
-    report = build_report(
-        directory,
-        directory,
-        contender=contender,
-        target_risk=settings.target_risk,
-        model=directory / "model",
-        scope=saved.scope,
-    )
-    return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
+    report = build_report(directory, contender=chosen, target_risk=target, model=directory / "model", scope=scope)
+    found = findings(results, abstain(open_evaluation(directory), chosen, target=target, scope=scope))
+    return Demo(results, tuple(found), report, directory / "classifier")
 
 
 def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:

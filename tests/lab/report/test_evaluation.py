@@ -65,10 +65,6 @@ def test_without_representations_nothing_is_out_of_scope(opened):
     assert found.rule.texts == 400 - 40  # a tenth says where the search starts
 
 
-def test_without_a_name_it_is_the_one_that_the_verdict_recommends(opened):
-    assert abstain(opened).contender == opened.results.verdict.recommended
-
-
 def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(opened):
     names = tuple(name.replace("base+ts", "base+isotonic") for name in opened.results.contenders)
     calibrators = {**opened.results.calibrators, "base+isotonic": ()}
@@ -107,6 +103,7 @@ def test_a_run_that_the_store_lost_is_named(evaluation, tmp_path):
 
 def test_three_sentences_with_the_numbers_of_the_results(opened):
     abstention = abstain(opened)
+    assert abstention.contender == opened.results.verdict.recommended
     verdict, shift, answers = findings(opened.results, abstention)
     assert verdict == headline(opened.results, opened.results.verdict)
     shifted = opened.results.sets[1].scores

@@ -49,7 +49,7 @@ def test_the_band_of_one_pass_is_drawn_and_said(page, explanation, explainer, tm
     assert '<div class="band">' not in (tmp_path / "sampled.html").read_text()
 
 
-def test_images(explanation, tmp_path):
+def test_images_and_json_have_it_all(explanation, tmp_path):
     for extension in (".png", ".svg"):
         write_explanation(explanation, tmp_path / f"sheet{extension}", layer=1)
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
@@ -57,9 +57,6 @@ def test_images(explanation, tmp_path):
     told = ("$", "&", "unbearable", "<", "layer 1, mean over heads", "feed-forward", "with modulation")
     for text in (explanation.summary.says, *told):
         assert text in drawn
-
-
-def test_json_has_it_all(explanation, tmp_path):
     write_explanation(explanation, tmp_path / "all.JSON")
     assert json.loads((tmp_path / "all.JSON").read_text()) == json.loads(json.dumps(explanation.to_dict()))
 
@@ -177,7 +174,7 @@ def test_what_sampling_made_negative_has_no_length(explanation):
     assert set(LayerBars((below,)).parts(below).values()) == {0.0}
 
 
-def test_maps_are_those_of_the_layer_and_head(explanation):
+def test_maps_are_those_of_the_layer_and_head(explanation, explainer):
     whole, one = AttentionMaps.of(explanation), AttentionMaps.of(explanation, layer=2, head=3)
     np.testing.assert_allclose(whole.plain, explanation.attention.plain[:, 0].mean(dim=(0, 1)), rtol=1e-5)
     np.testing.assert_allclose(one.modulated, explanation.attention.modulated[1, 0, 2], rtol=1e-6)
@@ -187,7 +184,5 @@ def test_maps_are_those_of_the_layer_and_head(explanation):
     rows = list(one.records())
     assert len(rows) == len(one.tokens) ** 2
     assert rows[1]["modulated"] == pytest.approx(one.modulated[0, 1])
-
-
-def test_no_modulation_no_maps(explainer):
+    # without modulation there are none
     assert AttentionMaps.of(explainer("mc-component").explain("film", occlusion=False)) is None

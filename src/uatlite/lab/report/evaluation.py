@@ -3,7 +3,6 @@
     DIR/results.json          written by `uatlite evaluate … -o DIR`
         store/                the logits of every pass; of several answers a text instead
         answers.safetensors   of the first seed: the confidence of every answer, and whether it is right
-
         texts.jsonl           the texts of the first set
 
 The store has no texts. Those of the first set lie beside it; without that file those of a task are loaded again.
