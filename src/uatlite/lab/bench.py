@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from uatlite.attribution.first_order import Candidates
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.report.figures import SERIES, RenderedFigure, render
-from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, table_markdown
+from uatlite.lab.report.tables import Entry, Record, Row, Table, columns, table_markdown
 from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
@@ -116,18 +116,14 @@ def _status(field: str) -> int:
 # ── the contenders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def hugging_face(*, training: bool) -> _Contender:
+def hugging_face(model: PreTrainedModel, batches: _Batches, passes: int, *, training: bool) -> None:
     """The Hugging Face model in evaluation mode, once; or MC dropout the plain way: train mode, pass after pass."""
-
-    def contender(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
-        device = next(model.parameters()).device
-        with torch.inference_mode(), in_mode(model, training=training):
-            for batch in batches:
-                inputs = {name: value.to(device) for name, value in batch.items()}
-                for _ in range(passes if training else 1):
-                    model(**inputs)
-
-    return contender
+    device = next(model.parameters()).device
+    with torch.inference_mode(), in_mode(model, training=training):
+        for batch in batches:
+            inputs = {name: value.to(device) for name, value in batch.items()}
+            for _ in range(passes if training else 1):
+                model(**inputs)
 
 
 def sequential(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
@@ -147,15 +143,11 @@ def folded(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
         sample(model, batch, UATConfig(samples=passes))
 
 
-def method(spelling: str) -> _Contender:
+def method(spelling: str, model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """A method by its spelling, with its own number of passes."""
-
-    def contender(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
-        chosen, tokens = parse_method(spelling), _tokens(model)
-        for batch in batches:
-            chosen.run(model, batch, tokens)
-
-    return contender
+    chosen, tokens = parse_method(spelling), _tokens(model)
+    for batch in batches:
+        chosen.run(model, batch, tokens)
 
 
 def distilled(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
@@ -184,12 +176,12 @@ def _tokens(model: PreTrainedModel) -> Candidates | None:
 
 BASELINE = "deterministic"
 CONTENDERS: dict[str, _Contender] = {
-    BASELINE: hugging_face(training=False),
-    "Hugging Face loop": hugging_face(training=True),
+    BASELINE: partial(hugging_face, training=False),
+    "Hugging Face loop": partial(hugging_face, training=True),
     "UAT sequential": sequential,
     "UAT folded": folded,
-    "fast": method("fast"),
-    "analytic": method("analytic"),
+    "fast": partial(method, "fast"),
+    "analytic": partial(method, "analytic"),
     "distilled": distilled,
 }
 
@@ -258,8 +250,7 @@ class BenchResults:
             peak = "" if timed.peak_bytes is None else f"{timed.peak_bytes / 2**20:,.0f} MiB"
             values = (f"{timed.ratio:.2f}", f"{self.texts / timed.seconds:,.1f}", peak)
             rows.append(Row(name, tuple(map(Entry, values))))
-        columns = tuple(map(Column, ("cost", "texts/s", "peak memory")))
-        return [about, "", *table_markdown(Table("", columns, tuple(rows)))]
+        return [about, "", *table_markdown(Table("", columns((), ("cost", "texts/s", "peak memory")), tuple(rows)))]
 
     def figure(self) -> RenderedFigure:
         """How costs grow: the seconds of each contender at each size, a panel for each curve."""
@@ -293,10 +284,7 @@ class BenchResults:
 
 
 def run_bench(
-    checkpoint: Checkpoint,
-    texts: Sequence[Text],
-    plan: BenchPlan,
-    on_step: OnStep = lambda step: None,
+    checkpoint: Checkpoint, texts: Sequence[Text], plan: BenchPlan, on_step: OnStep = lambda step: None
 ) -> Iterator[BenchResults]:
     """Time the contenders on texts, interleaved: the results so far after each part, the last are all of them."""
     if not texts:

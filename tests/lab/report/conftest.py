@@ -55,27 +55,6 @@ def drawn(job, rows):
     return Piece(np.array(rows), tuple(dataset.ids[row] for row in rows), labels[list(rows)], said, 0.1)
 
 
-def write_evaluation(directory, checkpoint):
-    """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them; without the texts."""
-    for name, count in FILES.items():
-        labels = np.random.default_rng(count).integers(2, size=count)
-        lines = [{"id": f"toy-{name}-{i}", "text": f"a{i % 50}", "label": LABELS[k]} for i, k in enumerate(labels)]
-        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    splits = {name: Split((name,)) for name in ("calibration", "test")}
-    toy, shifted = (
-        SetChoice(Task(name, name, LABELS, of, Layout()))
-        for name, of in (("toy", splits), ("toy-shifted", {"test": Split(("shifted",))}))
-    )
-    contenders, how = parse_contenders("base,ts,mc,uat,uat+ts"), Resampling(resamples=50)
-    plan = Plan(contenders, toy, (shifted,), data_dir=directory, metrics=METRICS, resampling=how)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StoreJob, "compute", drawn)
-        results = evaluate(checkpoint, plan, Store(directory / "store"))
-    write_results(replace(results, texts=()), directory)
-    (directory / EXPLAINED_FILE).write_text(json.dumps(dump(EXPLANATIONS)))
-    return directory
-
-
 EXPLANATIONS = (
     ExplainedText(
         "toy-test-1", "positive", "negative", 0.61,
@@ -89,9 +68,26 @@ EXPLANATIONS = (
 
 @pytest.fixture(scope="session")
 def evaluation(tiny, tokenizer, tmp_path_factory):
-    """The directory of the evaluation; no test may change it."""
+    """A directory as `uatlite evaluate` and the demo write it, without the texts; no test may change it."""
+    directory = tmp_path_factory.mktemp("evaluation")
     model = tiny("bert", id2label=dict(enumerate(LABELS)), num_labels=2)
-    return write_evaluation(tmp_path_factory.mktemp("evaluation"), Checkpoint("a/model", model, tokenizer))
+    for name, count in FILES.items():
+        labels = np.random.default_rng(count).integers(2, size=count)
+        lines = [{"id": f"toy-{name}-{i}", "text": f"a{i % 50}", "label": LABELS[k]} for i, k in enumerate(labels)]
+        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    splits = {name: Split((name,)) for name in ("calibration", "test")}
+    toy, shifted = (
+        SetChoice(Task(name, name, LABELS, of, Layout()))
+        for name, of in (("toy", splits), ("toy-shifted", {"test": Split(("shifted",))}))
+    )
+    contenders, how = parse_contenders("base,ts,mc,uat,uat+ts"), Resampling(resamples=50)
+    plan = Plan(contenders, toy, (shifted,), data_dir=directory, metrics=METRICS, resampling=how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoreJob, "compute", drawn)
+        results = evaluate(Checkpoint("a/model", model, tokenizer), plan, Store(directory / "store"))
+    write_results(replace(results, texts=()), directory)
+    (directory / EXPLAINED_FILE).write_text(json.dumps(dump(EXPLANATIONS)))
+    return directory
 
 
 @pytest.fixture(scope="session")

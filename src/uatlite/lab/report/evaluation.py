@@ -247,11 +247,7 @@ class Abstention:
 
 
 def abstain(
-    evaluation: Evaluation,
-    contender: str | None = None,
-    *,
-    target: float = TARGET_RISK,
-    scope: Scope | None = None,
+    evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK, scope: Scope | None = None
 ) -> Abstention | None:
     """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
 
