@@ -24,7 +24,7 @@ from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.report.figures import MUTED, saved, themed
 from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
 from uatlite.lab.report.page import filled
-from uatlite.lab.report.tables import Column, Entry, Row, Table, terminal
+from uatlite.lab.report.tables import Entry, Row, Table, columns, terminal
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
@@ -92,11 +92,6 @@ class Shading:
         if self.by == "masking":
             return 0.0 if word.masked_confidence is None else self.confidence - word.masked_confidence
         return word.share if self.by == "share" else word.uncertainty
-
-    def numbers(self, word: WordAttribution) -> str:
-        """What a pointer shows of a word."""
-        masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
-        return f"{word.share:.1%} of the variance{masked}, U {word.uncertainty:.3f}"
 
 
 def shading_of(explanation: AnswerExplanation, by: str) -> Shading:
@@ -174,12 +169,10 @@ def words_table(explanation: AnswerExplanation, most: int | None = None) -> Tabl
     if left > 0:
         rest = sum(word.share for word in explanation.words) - sum(word.share for word in words)
         rows.append(Row(f"{left} other words", (Entry(f"{rest:.1%}"), *[Entry("")] * (1 + masks))))
-    columns = ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U")
-    caption = ""
-    if masks:
-        sure = f"{explanation.prediction.confidence:.1%}"
-        caption = f"Confidence is that in {explanation.label}; with every word it is {sure}."
-    return Table(title="", corner="word", columns=tuple(map(Column, columns)), rows=tuple(rows), caption=caption)
+    headings = ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U")
+    sure = f"{explanation.prediction.confidence:.1%}" if masks else ""
+    caption = f"Confidence is that in {explanation.label}; with every word it is {sure}." if masks else ""
+    return Table(title="", corner="word", columns=columns((), headings), rows=tuple(rows), caption=caption)
 
 
 def terminal_view(explanation: AnswerExplanation, *, shading: str = "share") -> RenderableType:
