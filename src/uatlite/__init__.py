@@ -25,22 +25,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# public name -> the module that defines it
-_HOME = {
-    "DropoutRates": "uatlite.passes.config",
-    "Predictions": "uatlite.classifier.predictions",
-    "Samples": "uatlite.passes.engine",
-    "UATConfig": "uatlite.passes.config",
-    "UATLiteError": "uatlite.errors",
-    "UncertaintyClassifier": "uatlite.classifier.classifiers",
-    "UncertaintyLabeler": "uatlite.classifier.classifiers",
-    "UncertaintyTagger": "uatlite.classifier.classifiers",
-    "attribute": "uatlite.attribution.layers",
-    "dropout_sites": "uatlite.model.view",
-    "load": "uatlite.classifier.classifiers",
-    "propagate": "uatlite.attribution.layers",
-    "sample": "uatlite.passes.engine",
+# module -> the public names that it defines
+_PUBLIC = {
+    "uatlite.attribution.layers": ("attribute", "propagate"),
+    "uatlite.classifier.classifiers": ("UncertaintyClassifier", "UncertaintyLabeler", "UncertaintyTagger", "load"),
+    "uatlite.classifier.predictions": ("Predictions",),
+    "uatlite.errors": ("UATLiteError",),
+    "uatlite.model.view": ("dropout_sites",),
+    "uatlite.passes.config": ("DropoutRates", "UATConfig"),
+    "uatlite.passes.engine": ("Samples", "sample"),
 }
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

@@ -9,8 +9,8 @@ import torch
 
 from uatlite import UncertaintyLabeler
 from uatlite.attribution.first_order import Case, first_orders
+from uatlite.classifier.display import NO_RULE, REASONS
 from uatlite.classifier.many_labels import label_answers
-from uatlite.classifier.predictions import NO_RULE, REASONS
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix

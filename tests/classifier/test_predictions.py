@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from reference import rule_of
+from uatlite.classifier.display import REASONS, sentence
 from uatlite.classifier.one_class import ClassPredictions, class_answers
-from uatlite.classifier.predictions import REASONS, Prediction, sentence
+from uatlite.classifier.predictions import Prediction
 from uatlite.predictive import predict
 from uatlite.trust.rule import KindPromise
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from uatlite import __version__
-from uatlite.classifier.predictions import ABSTAINING
+from uatlite.classifier.display import ABSTAINING
 from uatlite.cli.predict import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes

@@ -19,8 +19,8 @@ import pytest
 from reference import BLOCKED
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.classifiers import PRODUCTS, load
+from uatlite.classifier.display import ABSTAINING, BELOW, NO_PROMISE, NO_RULE, OUT_OF_SCOPE
 from uatlite.classifier.export import export
-from uatlite.classifier.predictions import ABSTAINING, BELOW, NO_PROMISE, NO_RULE, OUT_OF_SCOPE
 from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.recheck import read_now, recheck, update
 from uatlite.errors import CalibrationError, InputError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uatlite.classifier.predictions import ABSTAINING
+from uatlite.classifier.display import ABSTAINING
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.scoring.review import review_order, review_rows
 from uatlite.text.rows import Row, read_rows

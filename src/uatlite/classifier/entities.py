@@ -9,17 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.predictions import (
-    BELOW,
-    CONFIDENCE,
-    LOG_ODDS,
-    MISSED,
-    NO_PROMISE,
-    SHARE_FOUND,
-    WORDING,
-    Predictions,
-    excerpt,
-)
+from uatlite.classifier.display import BELOW, MISSED, NO_PROMISE, excerpt
+from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, SHARE_FOUND, WORDING, Predictions
 from uatlite.classifier.record import CalibrationOptions
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.tags import Decoded, TagScheme
@@ -201,7 +192,8 @@ class EntityPredictions(Predictions):
         names = ("entities", "confidence", "log_odds", "missed", "missed_at")
         return {name: getattr(self, name) for name in names}
 
-    def _counted(self) -> str:
+    @property
+    def counted(self) -> str:
         return f"{len(self.answers):,} entities, {int(self.reports.sum()):,} reported"
 
 

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uatlite.classifier.display import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, excerpt
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.predictions import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, Prediction, excerpt
+from uatlite.classifier.predictions import Prediction
 from uatlite.passes.config import COMPONENTS
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import Band, margin_band, pass_probabilities

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, WORDING, Predictions
+from uatlite.classifier.display import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, WORDING, Predictions
 from uatlite.classifier.record import CalibrationOptions, Evidence, Figures
 from uatlite.classifier.runtime import Outputs, run
 from uatlite.errors import ConfigurationError, check_choice
@@ -182,7 +183,8 @@ class LabelPredictions(Predictions):
                 columns |= {f"{prefix}_{name}": column for name, column in zip(self.classes, values.T, strict=True)}
         return columns
 
-    def _counted(self) -> str:
+    @property
+    def counted(self) -> str:
         reported = f"{int(self.reported.sum()):,} labels reported"
         return f"{reported}, {int(self.withheld.sum()):,} in doubt" if self.rules else reported
 

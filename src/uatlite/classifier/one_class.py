@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, WORDING, Predictions
+from uatlite.classifier.display import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.predictions import MEASURES, WORDING, Predictions
 from uatlite.classifier.record import CalibrationOptions, Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.errors import CalibrationError

@@ -10,20 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.display import ANSWERED, CUT, NO_RULE, OUT_OF_SCOPE, excerpt, html_table, sentence, spelt, table
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Rule, RuleKind, Wanted
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
-from uatlite.values import Floats, Integers, Marks, Text, Words, strings
+from uatlite.values import Floats, Integers, Marks, Text, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,35 +49,6 @@ SHARE_FOUND = "share found"
 """The score of texts that a promise of recall ranks by: the share of entities expected to be found."""
 TOP_LOG_ODDS = "log_odds"
 """The score of such texts that a shift is told by, a column of their rows."""
-
-ANSWERED = "answered"
-CUT = "cut"
-BELOW = "below the threshold"
-DISAGREE = "passes disagree"
-OUT_OF_SCOPE = "out of scope"
-MISSED = "an entity may be missed"
-NO_PROMISE = "no promise"
-NO_RULE = "no rule"
-
-REASONS: dict[str, str] = {
-    ANSWERED: "the score is above the threshold",
-    CUT: "as answered (or no rule), but the text was too long and only its beginning was read",
-    BELOW: "the score is not above the threshold",
-    DISAGREE: "the same, and one standard deviation over the passes is enough to change the label",
-    OUT_OF_SCOPE: "it does not look like a text of the task",
-    MISSED: "of a tagger: an entity is likely to be missed, or to be found wrongly",
-    NO_PROMISE: "the calibration rows can promise nothing, so nothing is answered",
-    NO_RULE: "nothing decides: calibration was not asked for a rule",
-}
-"""Reason of a text -> what it means."""
-
-ABSTAINING = (OUT_OF_SCOPE, MISSED, DISAGREE, BELOW, NO_PROMISE)
-"""The reasons with which a row is abstained on, where there is a rule."""
-
-_SHOWN = 10
-"""Rows of a printed table; the rest is counted."""
-_WIDTH = 60
-"""Characters of a text in it."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +178,8 @@ class Predictions(ABC):
     def _columns(self) -> dict[str, Any]:
         """The columns of the kind's own, each a list or an array with an entry for each text."""
 
-    def _counted(self) -> str:
+    @property
+    def counted(self) -> str:
         """What else the heading of a printed table counts."""
         return ""
 
@@ -350,54 +322,10 @@ class Predictions(ABC):
         return (Prediction(self, row) for row in range(len(self)))
 
     def __repr__(self) -> str:
-        """A heading, a table of the first rows, and what the reader must not miss."""
-        cells = self._cells()
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-        ]
-        return "\n".join([self._heading(), *(lines if len(self) else []), *self._notes()])
+        return table(self)
 
     def _repr_html_(self) -> str:
-        """The same as a table for a notebook; every string of the user's is escaped."""
-        header, *rows = self._cells()
-        head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
-        )
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-        return f"<div><p>{escape(self._heading())}</p>{table}{notes}</div>"
-
-    def _heading(self) -> str:
-        count, counted = len(self), self._counted()
-        heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(self.classes)} {self.words.classes}"
-        if self.rules and count:
-            abstained = int(self.abstain.sum())
-            heading += f", {abstained:,} abstained ({abstained / count:.1%})"
-            if self.out_of_scope is not None and self.out_of_scope.any():
-                heading += f", {int(self.out_of_scope.sum()):,} of them out of scope"
-        return f"{heading}; {counted}" if counted and count else heading
-
-    def _cells(self) -> list[tuple[str, ...]]:
-        """A header and the first rows; only the columns that say something."""
-        first = self[:_SHOWN].columns
-        names = [name for name in self.shown if any(value is not None for value in first.get(name, ()))]
-        rows = zip(*([spelt(value) for value in first[name]] for name in names), map(excerpt, self.texts), strict=False)
-        return [(*(name.replace("_", " ") for name in names), "text"), *rows]
-
-    def _notes(self) -> list[str]:
-        notes = [f"… and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
-        notes += [rule.describe() for rule in self.rules if not rule.promised]
-        if self.truncated_texts:
-            notes.append(
-                f"{self.truncated_texts:,} texts were cut, {self.truncated_tokens:,} tokens in all; "
-                "windows=True reads them whole."
-            )
-        if self.shift is not None and self.shift.shifted:
-            notes.append(self.shift.describe())
-        return notes
+        return html_table(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -444,23 +372,6 @@ _PLURALS = {"label_set": "label_sets"}
 """Attribute of one prediction -> that of all, where they differ."""
 
 
-def excerpt(text: Text) -> str:
-    """The start of a text on one line; the parts of a pair, or a question and its options, parted by ' | '."""
-    line = " ".join(" | ".join(strings(text)).split())
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
-
-
-def spelt(value: Any) -> str:
-    """A value of a row, for a reader."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.1e}"
-    return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, list | tuple) else str(value)
-
-
 def _as_list(values: Any) -> list[Any]:
     """A column as a list; NaN is None."""
     if not isinstance(values, np.ndarray):
@@ -476,21 +387,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def sentence(row: Mapping[str, Any]) -> str:
-    """The reason of a row of output with its numbers: '0.42 below the threshold'."""
-    reason = str(row["reason"])
-    above = row.get("above_threshold")
-    distance = "" if above is None else f"{abs(above):.2g} {'above' if above > 0 else 'below'} the threshold"
-    if reason == ANSWERED and row.get("labels") == []:
-        return "no label is likely enough" + (f", the highest score is {distance}" if distance else "")
-    if reason == BELOW:
-        return distance or BELOW
-    if reason in (ANSWERED, DISAGREE):
-        return f"{reason}, {distance}" if distance else reason
-    if reason == OUT_OF_SCOPE:
-        return f"{OUT_OF_SCOPE}, p = {float(row['scope']):.2g}"
-    if reason == CUT:
-        return f"{int(row['cut_tokens']):,} tokens were cut off"
-    return {NO_PROMISE: "no risk can be promised", NO_RULE: "no rule to abstain by"}.get(reason, reason)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.predictions import ABSTAINING
+from uatlite.classifier.display import ABSTAINING
 from uatlite.classifier.product import Predictor
 from uatlite.classifier.record import Calibration
 from uatlite.codec import NOT_STORED, Arrays, dump, load

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.predictions import ABSTAINING, CUT, OUT_OF_SCOPE, sentence
+from uatlite.classifier.display import ABSTAINING, CUT, OUT_OF_SCOPE, sentence
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, scored_rows
 from uatlite.text.rows import read_rows

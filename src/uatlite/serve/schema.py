@@ -17,10 +17,11 @@ from pydantic import (
     model_validator,
 )
 
+from uatlite.classifier.display import REASONS, sentence
 from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.many_labels import LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.predictions import REASONS, Predictions, sentence
+from uatlite.classifier.predictions import Predictions
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT
 from uatlite.trust.answers import AnswerCalibrator
