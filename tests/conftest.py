@@ -9,9 +9,11 @@ table; every test that takes the `architecture` or `model` fixture then runs on 
 """
 
 import gc
+import json
 import os
 import shutil
 import signal
+import sys
 from functools import cache
 from importlib import import_module
 
@@ -28,6 +30,7 @@ from transformers import (
 )
 
 from uatlite.classifier.classifiers import PRODUCTS
+from uatlite.classifier.runtime import Settings
 
 Encoded = dict[str, Tensor]
 
@@ -293,6 +296,26 @@ def saved(tmp_path_factory, product_of, made_texts):
     clf.calibrate(texts, labels, target_coverage=0.8, label_sets=0.8, calibrator="temperature")
     clf.save_pretrained(directory)
     return directory
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """`counted(function)`: a list that gets the last positional argument of each call, wherever it was imported."""
+
+    def count(function):
+        calls = []
+
+        def counting(*args, **options):
+            calls.append(args[-1])
+            return function(*args, **options)
+
+        owners = [module for module in [json, *sys.modules.values()] if module.__name__.startswith(("uatlite", "json"))]
+        for owner in [*owners, Settings]:
+            if vars(owner).get(function.__name__) is function:
+                monkeypatch.setattr(owner, function.__name__, counting)
+        return calls
+
+    return count
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """Slow and obvious references, and rows whose truth is known, for tests of any room."""
 
 import numpy as np
+import pytest
 from scipy.special import softmax
 
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Score, measured, scores_of
@@ -20,6 +21,13 @@ sys.meta_path.insert(0, Blocker())
 """
 """Python that begins with it imports nothing that the extra `onnx` does not have."""
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def refuses(*cases):
+    """Each of (error, message, call) raises that error, with a message that the pattern is found in."""
+    for error, message, call in cases:
+        with pytest.raises(error, match=message):
+            call()
 
 
 def draw_logits(rows: int, classes: int, *, seed: int = 0, overconfidence: float = 2.0) -> Rows:

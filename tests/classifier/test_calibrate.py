@@ -6,10 +6,14 @@ import pytest
 from uatlite.classifier.calibrate import FEWEST_DOUBTED
 from uatlite.classifier.one_class import OneClass
 from uatlite.classifier.record import CalibrationOptions
+from uatlite.classifier.runtime import tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError
+from uatlite.model.load import model_hash
 from uatlite.predictive import PassLogits, predict
-from uatlite.trust.calibrators import Temperature
+from uatlite.text.examples import text_fault
+from uatlite.trust.calibrators import Temperature, stratified_folds
 from uatlite.trust.distribution import predictive
+from uatlite.trust.promise import fitting_rows
 from uatlite.trust.rule import SCORES
 
 ENTROPY = {"target_coverage": 0.6, "calibrator": "none", "score": "entropy"}
@@ -50,6 +54,20 @@ def test_bad_options_are_refused_before_anything_runs(build, labelled, monkeypat
             CalibrationOptions(**given)
     with pytest.raises(TypeError, match=r"UncertaintyClassifier\.calibrate takes no target_recall"):
         build().calibrate(*rows, target_recall=0.5)
+
+
+def test_nothing_is_done_twice(build, labelled, counted, tmp_path):
+    """Weights are hashed once, also for saving; the settings are those of calibrating and of saving."""
+    (texts, labels), clf = labelled(300), build("base")
+    checks, hashes, splits, folds = map(counted, (text_fault, model_hash, fitting_rows, stratified_folds))
+    settings, passes = counted(tokenizer_fingerprint), []
+    with clf.model.register_forward_pre_hook(
+        lambda model, args, given: passes.append(given["input_ids"]), with_kwargs=True
+    ):
+        clf.calibrate(texts, labels, target_coverage=0.4, score="confidence", label_sets=0.8)
+    clf.save_pretrained(tmp_path / "saved")
+    assert (len(checks), sum(map(len, passes)), len(splits), len(folds)) == (300, 300, 1, 1)
+    assert (len(hashes), len(settings)) == (1, 2)
 
 
 def test_figures_are_not_of_the_rows_that_fitted(build, labelled):

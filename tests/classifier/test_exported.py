@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import BertTokenizer
 
-from reference import BLOCKED
+from reference import BLOCKED, refuses
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
@@ -102,39 +102,32 @@ def test_a_calibration_of_other_weights_is_refused(fp32, int8, tmp_path):
 
 
 def test_what_needs_pytorch_says_so(fp32, build, labelled, tmp_path):
-    clf = UncertaintyClassifier.from_pretrained(fp32)
-    with pytest.raises(ModelError, match="cannot be explained"):
-        clf.explain("a1 a2")
-    with pytest.raises(ModelError, match="holds one plain pass"):
-        UncertaintyClassifier.from_pretrained(fp32, method="fast", calibrated=False).predict(["a1"])
-    with pytest.raises(ModelError, match="exported already"):
-        export(clf, tmp_path / "twice")
-    with pytest.raises(ModelError, match="a pipeline takes a PyTorch model"):
-        clf.as_model()
-    with pytest.raises(ConfigurationError, match="are fixed"):
-        clf.rename_classes(["x", "y", "z"])
-    with pytest.raises(ModelError, match="until it is calibrated"):
-        export(build(), tmp_path / "uncalibrated")
-    for method in ("analytic", "fast"):
-        with pytest.raises(ModelError, match="needs more than one plain pass, and only that is exported"):
-            export(build(method), tmp_path / "no")
+    clf, plain = UncertaintyClassifier.from_pretrained(fp32), "needs more than one plain pass, and only that is"
+    sampled = UncertaintyClassifier.from_pretrained(fp32, method="fast", calibrated=False)
     looks = build("base").calibrate(*labelled(150), threshold=0.6, second_look="uat:samples=2")
-    with pytest.raises(ModelError, match="the second look by uat:samples=2 needs PyTorch"):
-        export(looks, tmp_path / "no")
+    refuses(
+        (ModelError, "cannot be explained", lambda: clf.explain("a1 a2")),
+        (ModelError, "holds one plain pass", lambda: sampled.predict(["a1"])),
+        (ModelError, "exported already", lambda: export(clf, tmp_path / "twice")),
+        (ModelError, "a pipeline takes a PyTorch model", clf.as_model),
+        (ConfigurationError, "are fixed", lambda: clf.rename_classes(["x", "y", "z"])),
+        (ModelError, "until it is calibrated", lambda: export(build(), tmp_path / "uncalibrated")),
+        (ModelError, plain, lambda: export(build("analytic"), tmp_path / "no")),
+        (ModelError, plain, lambda: export(build("fast"), tmp_path / "no")),
+        (ModelError, "the second look by uat:samples=2 needs PyTorch", lambda: export(looks, tmp_path / "no")),
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_broken_directories(fp32, tmp_path):
-    shutil.copytree(fp32, tmp_path / "a")
-    (tmp_path / "a" / "model.onnx").unlink()
+    broken = shutil.copytree(fp32, tmp_path / "a")
+    (broken / "model.onnx").unlink()
     with pytest.raises(ModelError, match=r"holds no model\.onnx"):
-        load_exported(tmp_path / "a")
-    (tmp_path / "a" / MANIFEST).write_text('{"format": 9}')
-    with pytest.raises(ModelError, match="has the format 9"):
-        load_exported(tmp_path / "a")
-    (tmp_path / "a" / MANIFEST).write_text("{")
-    with pytest.raises(ModelError, match="is broken"):
-        load_exported(tmp_path / "a")
+        load_exported(broken)
+    for manifest, message in (('{"format": 9}', "has the format 9"), ("{", "is broken")):
+        (broken / MANIFEST).write_text(manifest)
+        with pytest.raises(ModelError, match=message):
+            load_exported(broken)
 
 
 def test_made_texts_other_lengths_run_in_forwards_of_their_own(fp32, made_texts, monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from by_hand import draw_scores
-from reference import draw_logits, rule_of
+from reference import draw_logits, refuses, rule_of
 from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ONE
@@ -46,17 +46,15 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated, now):
 
 
 def test_without_a_promise_or_an_answer_it_says_so(build, calibrated, now):
-    with pytest.raises(CalibrationError, match="no promise to check"):
-        read_now(build(), ["a1"], [0])
-    rule = calibrated.calibration_.rule
-    with pytest.raises(ConfigurationError, match="promises no risk"):
-        recheck(now, replace(rule, kind="coverage"))
-    old = calibrated.calibration_
-    with pytest.raises(ConfigurationError, match="renews one target risk"):
-        update(replace(old, rules=(replace(rule, kind="coverage"),)), now)
+    old, rule = calibrated.calibration_, calibrated.calibration_.rule
+    covers = replace(rule, kind="coverage")
     nobody = replace(now, predictions=replace(now.predictions, rules=(replace(rule, threshold=np.inf),)))
-    with pytest.raises(CalibrationError, match="none of the 200 labelled rows is answered"):
-        recheck(nobody, rule)
+    refuses(
+        (CalibrationError, "no promise to check", lambda: read_now(build(), ["a1"], [0])),
+        (ConfigurationError, "promises no risk", lambda: recheck(now, covers)),
+        (ConfigurationError, "renews one target risk", lambda: update(replace(old, rules=(covers,)), now)),
+        (CalibrationError, "none of the 200 labelled rows is answered", lambda: recheck(nobody, rule)),
+    )
 
 
 def test_a_new_promise_is_kept_as_often_as_it_says():
@@ -138,24 +136,21 @@ def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated, now):
 
 
 def test_versions_are_numbered_and_one_is_in_use(tmp_path):
-    with pytest.raises(DataError, match="not a saved classifier"):
-        saving.history(tmp_path)
+    refuses((DataError, "not a saved classifier", lambda: saving.history(tmp_path)))
     (tmp_path / "uatlite.json").write_text("{}")
     assert [version.number for version in saving.history(tmp_path)] == [1]
     assert saving.home_in_use(tmp_path) == tmp_path
-    with pytest.raises(DataError, match=r"no version 4; there are 1\."):
-        saving.use_version(tmp_path, 4)
-    with pytest.raises(DataError, match="in use already"):
-        saving.use_version(tmp_path, 1)
+    refuses(
+        (DataError, r"no version 4; there are 1\.", lambda: saving.use_version(tmp_path, 4)),
+        (DataError, "in use already", lambda: saving.use_version(tmp_path, 1)),
+    )
     made = saving.add_version(tmp_path, lambda files: (files / "uatlite.json").touch(), "why")
     assert saving.history(tmp_path)[1] == made
     assert saving.home_in_use(tmp_path) == tmp_path / "versions" / "2"
     (tmp_path / "versions" / "current").write_text("x")
-    with pytest.raises(StoreError, match="does not name the version in use"):
-        saving.version_in_use(tmp_path)
+    refuses((StoreError, "does not name the version in use", lambda: saving.version_in_use(tmp_path)))
     (tmp_path / "versions" / "2" / "version.json").unlink()
-    with pytest.raises(StoreError, match="missing or broken"):
-        saving.history(tmp_path)
+    refuses((StoreError, "missing or broken", lambda: saving.history(tmp_path)))
 
 
 def test_a_version_that_is_not_finished_is_none(tmp_path):

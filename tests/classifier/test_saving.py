@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
+from reference import refuses
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError, StoreError
 from uatlite.passes.config import UATConfig
@@ -56,10 +57,11 @@ def test_a_changed_tokenizer_is_an_error(saved, tokenizer):
 
 
 def test_another_method_is_an_error_and_not_a_silent_reuse(saved):
-    with pytest.raises(CalibrationError, match="method distilled, now base"):
-        UncertaintyClassifier.from_pretrained(saved, method="base").predict(["a1"])
-    with pytest.raises(ConfigurationError, match="give one"):
-        UncertaintyClassifier.from_pretrained(saved, "uat", method="base")
+    load = UncertaintyClassifier.from_pretrained
+    refuses(
+        (CalibrationError, "method distilled, now base", lambda: load(saved, method="base").predict(["a1"])),
+        (ConfigurationError, "give one", lambda: load(saved, "uat", method="base")),
+    )
 
 
 def test_a_model_that_changed_since_is_not_saved(calibrated, tmp_path):
@@ -94,22 +96,21 @@ def test_an_existing_classifier_is_written_over_only_if_asked(saved, calibrated)
 
 
 def test_broken_files_say_so(saved):
-    path = saved / "uatlite.json"
-    state = json.loads(path.read_text())
+    path, missing = saved / "uatlite.json", r"stored Calibration is broken \(model_hash: it is missing\)"
+    whole = path.read_text()
+    state = json.loads(whole)
     without = {name: value for name, value in state["calibration"].items() if name != "model_hash"}
-    path.write_text(json.dumps({**state, "calibration": without}))
-    with pytest.raises(StoreError, match=r"stored Calibration is broken \(model_hash: it is missing\)"):
-        UncertaintyClassifier.from_pretrained(saved)
-    path.write_text(json.dumps(state))
-    (saved / "uatlite.safetensors").unlink()
-    with pytest.raises(ModelError, match="copy the whole directory"):
-        UncertaintyClassifier.from_pretrained(saved)
-    path.write_text(json.dumps({**state, "format": 99}))
-    with pytest.raises(ModelError, match="format 99"):
-        UncertaintyClassifier.from_pretrained(saved)
-    path.write_text("{")
-    with pytest.raises(ModelError, match=r"uatlite\.json is broken"):
-        UncertaintyClassifier.from_pretrained(saved)
+    for written, error, message in (
+        (json.dumps({**state, "calibration": without}), StoreError, missing),
+        (json.dumps({**state, "format": 99}), ModelError, "format 99"),
+        ("{", ModelError, r"uatlite\.json is broken"),
+        (whole, ModelError, "copy the whole directory"),
+    ):
+        path.write_text(written)
+        if written == whole:
+            (saved / "uatlite.safetensors").unlink()
+        with pytest.raises(error, match=message):
+            UncertaintyClassifier.from_pretrained(saved)
 
 
 def test_a_plain_model_has_no_calibration(build, tmp_path):

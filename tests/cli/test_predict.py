@@ -16,6 +16,7 @@ from rich.console import Console
 
 from uatlite import __version__
 from uatlite.classifier.display import ABSTAINING
+from uatlite.classifier.saving import read
 from uatlite.cli.predict import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
@@ -75,18 +76,10 @@ def test_the_columns_of_calibration_are_remembered(
     assert "There is no column 'text'; the columns are: words" in done.err
 
 
-def test_the_input_is_opened_once(
-    calibrated: Path, data: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-
-    def counting(source: str) -> object:
-        opened.append(Path(source).name)
-        return open_bytes(source)
-
-    monkeypatch.setattr("uatlite.text.rows.open_bytes", counting)
+def test_the_input_and_what_was_saved_are_read_once(calibrated, data, run, tmp_path, counted):
+    opened, states = counted(open_bytes), counted(read)
     run("predict", calibrated, data, "-o", tmp_path / "out.jsonl")
-    assert opened == [data.name]
+    assert ([Path(name).name for name in opened], len(states)) == ([data.name], 1)
 
 
 @pytest.mark.parametrize("state", ["[]", '{"columns": 3}', "{"])

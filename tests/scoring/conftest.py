@@ -1,7 +1,5 @@
 """Calibrated models of every kind to score with, in small blocks, and files of rows for them."""
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 
 from scoring.desk import Desk
-from uatlite.classifier.runtime import Settings
 from uatlite.scoring import source
 
 BLOCK = 16
@@ -52,23 +49,3 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of `BLOCK` rows."""
     monkeypatch.setattr(source.blocks, "__defaults__", (BLOCK, source.BLOCK_CHARACTERS))
     return BLOCK
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., object]], list[object]]:
-    """`counted(function)`: a list that gets the last positional argument of each call, wherever it was imported."""
-
-    def count(function: Callable[..., Any]) -> list[object]:
-        calls: list[object] = []
-
-        def counting(*args: Any, **options: Any) -> Any:
-            calls.append(args[-1])
-            return function(*args, **options)
-
-        owners = [module for module in [json, *sys.modules.values()] if module.__name__.startswith(("uatlite", "json"))]
-        for owner in [*owners, Settings]:
-            if vars(owner).get(function.__name__) is function:
-                monkeypatch.setattr(owner, function.__name__, counting)
-        return calls
-
-    return count

@@ -267,11 +267,9 @@ def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures 
         loads = f"transformers alone loads it too, as the plain model without {lost}."
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
     return template.format(
-        title=f"{architecture} with uncertainty",
         product=type(product).__name__,
-        usage=words.usage,
-        task=words.task,
-        noun=words.classes,
+        words=words,
+        settings=settings,
         what=f"A {words.task.replace('-classification', ' classifier')}",
         abstains=" and abstains where it should not answer" if rules else "",
         abstain_attribute=", pred.abstain" if rules else "",
@@ -280,10 +278,6 @@ def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures 
         model=architecture,
         classes=len(names),
         names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),
-        method=settings.method.name,
-        summary=settings.method.summary,
-        seed=settings.seed,
-        max_length=settings.max_length,
         long_texts="read in overlapping windows" if settings.windows else "cut",
         version=__version__,
         calibration="\n".join(f"- {line}" for line in [*learned, *promise]),
