@@ -49,7 +49,7 @@ class AnswerKind(ABC, Generic[Read, Said]):
 
     def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
         """The texts as the model takes them, or an error that names the first that it cannot take."""
-        return check_texts(given, chooses=False)
+        return check_texts(given, self.fault, classes)
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
         """Why the model cannot take a text, in a few words; None where it can."""

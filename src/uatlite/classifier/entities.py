@@ -220,11 +220,9 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
         return TagScheme(model.class_names).names
 
     def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
-        checked: list[Any] = [Words(tuple(text)) if isinstance(text, list | tuple) else text for text in given]
-        for i, text in enumerate(checked):
-            if fault := self.fault(text, classes):
-                raise InputError(f"texts[{i}] is {fault}.")
-        return checked
+        return super().texts(
+            [Words(tuple(text)) if isinstance(text, list | tuple) else text for text in given], classes
+        )
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
         if isinstance(text, tuple | Choices):

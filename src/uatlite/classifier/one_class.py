@@ -16,7 +16,7 @@ from uatlite.classifier.record import CalibrationOptions, Evidence, compare, mea
 from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.errors import CalibrationError
 from uatlite.predictive import Predictive, summarise
-from uatlite.text.examples import check_texts, text_fault
+from uatlite.text.examples import text_fault
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.answers import Answers
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, held_out, stratified_folds
@@ -194,11 +194,8 @@ class OneClass(AnswerKind[Outputs, ClassPredictions]):
             return model.class_names
         return option_names(len(texts[0].options)) if texts and isinstance(texts[0], Choices) else ()
 
-    def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
-        return check_texts(given, chooses=self.chooses, options=self._options(classes))
-
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
-        return text_fault(text, chooses=self.chooses, options=self._options(classes))
+        return text_fault(text, chooses=self.chooses, options=len(classes) or None)
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Integers:
         return class_indices(given, classes)
@@ -253,9 +250,6 @@ class OneClass(AnswerKind[Outputs, ClassPredictions]):
         predicted, likely = int(said.predicted[0]), np.argsort(-said.probabilities[0], kind="stable").tolist()
         following = next(column for column in likely if column != predicted)
         return Explained(**read, output=(predicted, following), number=predicted, label=said.classes[predicted])
-
-    def _options(self, classes: Sequence[str]) -> int | None:
-        return len(classes) or None if self.chooses else None
 
 
 ONE, CHOICE = OneClass("one"), OneClass("choice", chooses=True)

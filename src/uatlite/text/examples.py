@@ -6,7 +6,7 @@ line; tasks, in which every row must be usable, turn it into a DataError.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -206,10 +206,12 @@ def content_key(text: Text) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
-def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None = None) -> list[Text]:
+def check_texts(
+    texts: Iterable[object], fault: Callable[[Any, Sequence[str]], str | None], classes: Sequence[str]
+) -> list[Text]:
     """The texts as a list, or an error that names the first that the model cannot take.
 
-    `chooses` says whether the model is for multiple choice, and `options` how many options its questions have.
+    `fault` says why it cannot, by the classes; where these are options and not known, the first question says how many.
     """
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of texts, even of one: [text].")
@@ -223,10 +225,10 @@ def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None =
     listed: list[Any] = texts.tolist() if hasattr(texts, "tolist") else list(texts)
     checked: list[Text] = [tuple(text) if isinstance(text, list) else text for text in listed]
     for i, text in enumerate(checked):
-        if options is None and isinstance(text, Choices):
-            options = len(text.options)
-        if fault := text_fault(text, chooses=chooses, options=options):
-            raise InputError(f"texts[{i}]: {fault}.")
+        if not classes and isinstance(text, Choices):
+            classes = ascii_uppercase[: len(text.options)]
+        if reason := fault(text, classes):
+            raise InputError(f"texts[{i}]: {reason}.")
     return checked
 
 
