@@ -106,16 +106,6 @@ class Predictor:
         passes[rows] += reading.passes
         return replace(predictions, passes=passes, second=replace(said, indices=self.indices), looked=places)
 
-    def with_shift(self, predictions: Predictions) -> Any:
-        """The same predictions, compared with the calibration rows; warns of a shift."""
-        reference = None if self.calibration is None else self.calibration.shift
-        if reference is None or not len(predictions):
-            return predictions
-        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
-        if report.shifted:
-            warnings.warn(report.describe(), stacklevel=3)
-        return replace(predictions, shift=report)
-
 
 class Product(Generic[Said]):
     """A model that says how sure it is. Derived classes say which kinds of answers it gives, and how to calibrate."""
@@ -316,7 +306,13 @@ class Product(Generic[Said]):
         predictor = self.predictor()
         given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words) else texts
         predictions: Said = predictor.predict(self.kind.texts(given, self.class_names))
-        return predictor.with_shift(predictions) if check_shift else predictions
+        reference = None if self.calibration_ is None or not check_shift else self.calibration_.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=2)
+        return replace(predictions, shift=report)
 
     def _explain(self, text: Any, which: str | int | None = None, **options: Any) -> Any:
         """One answer of a text explained."""
