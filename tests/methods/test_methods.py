@@ -138,6 +138,7 @@ def test_spellings_have_one_canonical_form(spelt, canonical):
         ("uat:embedding=x", "embedding='x' is not a number or 'own'"),
         ("base:gate=k", "base has no settings"),
         ("analytic:samples=3", "analytic has no setting 'samples'"),
+        ("vi-last-layer:samples=0", "samples=0"),
         ("cascade", r"is gone: use 'distilled'.*second_look='uat'"),
         ("adaptive", r"is gone: use 'distilled'.*second_look='uat'"),
         ("cascade:then=analytic", r"is gone: use 'distilled'.*second_look='uat'"),

@@ -3,16 +3,13 @@
 import gzip
 import json
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
 from reference import Recorded
-from uatlite.lab.evaluate.cells import Cell
 from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.source import ReproductionSettings as Settings
@@ -25,10 +22,8 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NLI = ("entailment", "neutral", "contradiction")
 HEURISTICS = ("lexical_overlap", "subsequence", "constituent")
 
-Row = dict[str, Any]
 
-
-def _sentence(rng: random.Random, said: int) -> str:
+def _sentence(rng, said):
     """Words at random, and one that gives the label away most of the time."""
     words = rng.choices([*WORDS[:16], "not", "may", "two", "glucose"], k=rng.randint(2, 6))
     if rng.random() < 0.8:
@@ -36,7 +31,7 @@ def _sentence(rng: random.Random, said: int) -> str:
     return " ".join(words)
 
 
-FORMS: dict[str, Callable[[random.Random, int], Row]] = {
+FORMS = {
     "text": lambda rng, said: {"text": _sentence(rng, said)},
     "intent": lambda rng, said: {
         "text": _sentence(rng, said) if said < 3 else " ".join(rng.choices(("patient", "bank", "true"), k=4))
@@ -53,7 +48,7 @@ FORMS: dict[str, Callable[[random.Random, int], Row]] = {
 }  # fmt: skip
 """form -> how a row with this label is made"""
 INTENTS = (*find_task("clinc150").labels[:3], "oos")
-FILES: dict[str, tuple[tuple[str, ...], str]] = {
+FILES = {
     **dict.fromkeys(("sst2/train", "sst2/dev", "imdb/test"), (("negative", "positive"), "text")),
     **dict.fromkeys(("mnli/train", "mnli/dev_matched", "mnli/dev_mismatched", "anli/test", "snli/test"), (NLI, "pair")),
     "hans/test": (("entailment", "non-entailment"), "heuristic"),
@@ -66,7 +61,7 @@ FILES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir(tmp_path_factory):
     """120 rows of every file, and more of the one that has to serve for training too."""
     directory = tmp_path_factory.mktemp("data")
     for seed, (name, (labels, form)) in enumerate(FILES.items()):
@@ -81,7 +76,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def backbone(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def backbone(tiny, tmp_path_factory):
     """A tiny BERT without a head, with its tokenizer."""
     directory = tmp_path_factory.mktemp("backbone")
     tiny("bert").base_model.save_pretrained(directory)
@@ -91,7 +86,7 @@ def backbone(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def settings(backbone: Path, data_dir: Path) -> Settings:
+def settings(backbone, data_dir):
     """Few rows, one epoch, one seed."""
     return Settings(
         backbone=str(backbone),
@@ -113,14 +108,14 @@ class Whole:
     display: Recorded
     directory: Path
 
-    def table(self, name: str) -> Reproduction:
+    def table(self, name):
         return next(table for table in self.tables if table.declaration.name == name)
 
-    def cell(self, name: str, panel: int, row: str, column: str) -> Cell:
+    def cell(self, name, panel, row, column):
         return self.table(name).grids[panel].cells[row, column]
 
 
 @pytest.fixture(scope="session")
-def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(settings, tmp_path_factory):
     directory, display = tmp_path_factory.mktemp("made"), Recorded()
     return Whole(write_reproduction(NAMES, directory, settings, display), display, directory)

@@ -51,13 +51,11 @@ GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
         (NEAR, Interval(0.0, 0.0, 0.0), HELD),
     ],
 )
-def test_an_outcome_is_the_direction_and_whether_it_is_beyond_chance(
-    claim: Claim, here: Interval, expected: str
-) -> None:
+def test_an_outcome_is_the_direction_and_whether_it_is_beyond_chance(claim, here, expected):
     assert outcome_of(claim, here) == expected
 
 
-def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
+def test_a_sentence_says_where_the_paper_contradicts_itself():
     verdict = Verdict("less", "a < b, x", HELD, -0.02, -0.03, -0.01, 0.0077, False, True)
     assert verdict.sentence == (
         "a < b, x: held, −0.0200 (−0.0300 to −0.0100) here; +0.0077 in the paper, against its own claim."
@@ -72,7 +70,7 @@ def table_of(learning, *values):
     return Reproduction(Declaration("t", "t", "t", (panel,), claims=(LESS,)), (grid,), ())
 
 
-def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> None:
+def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out():
     weak = Learning("dir/tiny", "mnli", 1, 100, accuracy=0.38, chance=0.34)
     good = Learning("dir/tiny", "sst2", 2, 100, accuracy=0.56, chance=0.51)
     assert (weak.learned, good.learned) == (False, True)
@@ -87,7 +85,7 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(0.1, HELD), (0.3, REVERSED)])
-def test_a_single_number_of_a_model_decides_nothing_and_one_of_cost_does(value: float, outcome: str) -> None:
+def test_a_single_number_of_a_model_decides_nothing_and_one_of_cost_does(value, outcome):
     single, of_cost = (table_of(learning, (value,), (0.2,)) for learning in ((GOOD,), ()))
     assert single.verdicts[0].outcome == SINGLE[outcome]
     assert SINGLE[outcome] in UNTOLD
@@ -102,14 +100,14 @@ WEAK = Learning("dir/small", "mnli", 1, 200, accuracy=0.36, chance=0.34)
 ROWS = {"base+ts": 0.30, "uat": 0.20, "analytic+its": 0.10}
 
 
-def cell(level: float, learning: Learning, noise: float) -> Cell:
+def cell(level, learning, noise):
     values = np.random.default_rng(round(level * 100)).normal(size=200)
     sampled = Sampled([Estimate(mean_of(level + noise * (values - values.mean())))], (ResampledRows((200,), "rows"),))
     return Cell(measured({0: sampled}, Resampling(200, over_seeds=True))[0], None, 3, learning=(learning,))
 
 
 @pytest.fixture(scope="module")
-def found() -> Findings:
+def found():
     """A column in which everything is told apart, one in which nothing is, and one that was not learned."""
     rows = tuple(
         Line(key, key.title(), {"contender": parse_contender(key)}, ours=key.startswith("analytic")) for key in ROWS
@@ -123,7 +121,7 @@ def found() -> Findings:
     return Findings([Reproduction(declaration, (grid,), ())])
 
 
-def test_every_comparison_of_the_paper_stands_under_one_heading(found: Findings) -> None:
+def test_every_comparison_of_the_paper_stands_under_one_heading(found):
     counts = {heading: len(verdicts) for heading, verdicts in found.claims.items()}
     assert counts == {"Held": 1, "Did not hold": 1, "Could not be told": 2, "Not learned": 2}
     assert [(table, one.says) for table, one in found.claims["Held"]] == [("t", "UAT-Lite is lower.")]
@@ -132,13 +130,13 @@ def test_every_comparison_of_the_paper_stands_under_one_heading(found: Findings)
     )
 
 
-def test_our_methods_are_compared_where_the_task_was_learned(found: Findings) -> None:
+def test_our_methods_are_compared_where_the_task_was_learned(found):
     outcomes = {(one.column, one.rival): one.outcome for one in found.ours}
     columns = {"sst2 ECE ↓": "better", "noisy ECE ↓": "level"}
     assert outcomes == {(on, rival): how for on, how in columns.items() for rival in ("Base+Ts", "Uat")}
 
 
-def test_the_page_begins_with_them(found: Findings) -> None:
+def test_the_page_begins_with_them(found):
     text = findings_markdown(found)
     assert "| sst2 | small | 0.900 | 0.500 | 200 | 2 | learned |" in text
     assert "| mnli | small | 0.360 | 0.340 | 200 | 1 | not learned |" in text

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.lab.evaluate.cells import Panel
 from uatlite.lab.evaluate.comparison import DERIVATIONS
 from uatlite.lab.paper.declaration import (
     DECLARATIONS,
@@ -17,13 +16,13 @@ from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 
 
-def test_there_is_one_file_for_each_name() -> None:
+def test_there_is_one_file_for_each_name():
     assert {path.stem for path in DECLARATIONS.glob("*.toml")} == set(NAMES)
     assert len(NAMES) == 24
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_declaration_asks_for_what_there_is(name: str) -> None:
+def test_a_declaration_asks_for_what_there_is(name):
     declaration = find_declaration(name)
     specs = list(declaration.specs())
     assert specs
@@ -39,7 +38,7 @@ def test_a_declaration_asks_for_what_there_is(name: str) -> None:
     assert set(declaration.figure_of) <= {column.key for column in declaration.panels[0].columns}
 
 
-def derived(panel: Panel) -> list[tuple[str, str, float, float]]:
+def derived(panel):
     """row, column, what the paper prints there, and what follows from its other cells."""
     found = []
     for column in panel.columns:
@@ -55,7 +54,7 @@ def derived(panel: Panel) -> list[tuple[str, str, float, float]]:
 
 
 @pytest.mark.parametrize("name", ["main", "sensitivity", "rescaling", "backbones", "scaling"])
-def test_the_papers_numbers_agree_with_its_own_arithmetic(name: str) -> None:
+def test_the_papers_numbers_agree_with_its_own_arithmetic(name):
     """A digit that was entered wrongly shows where the paper prints a sum of others."""
     checked = [one for panel in find_declaration(name).panels for one in derived(panel)]
     assert checked
@@ -65,7 +64,7 @@ def test_the_papers_numbers_agree_with_its_own_arithmetic(name: str) -> None:
         assert printed == pytest.approx(follows, abs=tolerance), (row, column)
 
 
-def test_coverage_and_counts_agree_with_the_papers_rows() -> None:
+def test_coverage_and_counts_agree_with_the_papers_rows():
     rows = {"mnli": 4908, "squad2": 5937, "hans": 30000, "anli": 3200, "snli": 9824, "imdb": 25000}
     checked = 0
     for name in ("selective", "selective-ood"):
@@ -79,21 +78,21 @@ def test_coverage_and_counts_agree_with_the_papers_rows() -> None:
     assert checked == 90
 
 
-def test_the_papers_hans_rows_average_to_its_overall_accuracy() -> None:
+def test_the_papers_hans_rows_average_to_its_overall_accuracy():
     overall = next(panel for panel in find_declaration("selective-ood").panels if panel.key == "hans")
     parts = find_declaration("hans").panels[0]
     for row, numbers in parts.paper.items():
         assert sum(numbers) / 3 == pytest.approx(overall.printed(row, "accuracy"), abs=1e-4)
 
 
-def test_the_papers_layer_shares_are_whole_once_counted_by_layer() -> None:
+def test_the_papers_layer_shares_are_whole_once_counted_by_layer():
     panel = find_declaration("layers").panels[0]
     for column in ("unanswerable", "answerable"):
         shares = [panel.printed(row.key, column) for row in panel.rows]
         assert sum(share for share in shares if share is not None) == pytest.approx(1, abs=0.0025)
 
 
-def test_given_backbones_stand_in() -> None:
+def test_given_backbones_stand_in():
     scaling, backbones, main = map(find_declaration, ("scaling", "backbones", "main"))
     sizes = substitute_backbones(scaling, Settings(backbone="one", others=("two",)).substitutes)
     assert [row.coordinates["backbone"] for row in sizes.panels[0].rows] == ["one", "two"]
@@ -108,16 +107,12 @@ def test_given_backbones_stand_in() -> None:
     assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows
 
 
-def test_the_docs_quote_the_published_numbers_of_the_declaration() -> None:
+def test_the_docs_quote_the_published_numbers_of_the_declaration():
     """One source: the table in the guide is a quotation of clinc.toml."""
     panel = find_declaration("clinc").panels[0]
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "evaluate.md").read_text(encoding="utf-8")
-    for row, name in {
-        "base": "confidence",
-        "mc": "Monte Carlo dropout",
-        "ensemble": "ensemble",
-        "sngp": "SNGP",
-    }.items():
+    quoted_rows = {"base": "confidence", "mc": "Monte Carlo dropout", "ensemble": "ensemble", "sngp": "SNGP"}
+    for row, name in quoted_rows.items():
         (line,) = [line for line in guide.splitlines() if line.startswith(f"| {name} | BERT-base |")]
         quoted = [float(cell) for cell in line.strip("| ").split("|")[3:]]
         assert quoted == [panel.printed(row, "auroc"), panel.printed(row, "aupr")]

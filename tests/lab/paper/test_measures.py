@@ -14,17 +14,16 @@ from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.source import FineTunedModels
-from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.metrics.intervals import Resampling
 
 Trained = Callable[..., Runs]
 
 
 @pytest.fixture(scope="module")
-def trained(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(settings, tmp_path_factory):
     """The runs of a plain model of a task, which is trained now."""
 
-    def train(task: str, **changes: object) -> Runs:
+    def train(task, **changes):
         directory = tmp_path_factory.mktemp(task)
         source = FineTunedModels(directory, replace(settings, **changes))  # type: ignore[arg-type]
         source.fine_tune(source.models(CellSpec(measure="nll", task=task))[0][0])
@@ -33,12 +32,12 @@ def trained(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Tra
     return train
 
 
-def measured(name: str, task: str, runs: Runs) -> float:
+def measured(name, task, runs):
     cell = CellSpec(measure=name, task=task)
     return measure([cell], runs, Resampling(20, over_seeds=True))[cell].mean
 
 
-def read(runs: Runs, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read(runs, name):
     """Logits (rows, classes) of every row of a set by the model itself, one text at a time, and the gold classes."""
     dataset = runs.source.dataset(name)
     checkpoint = runs.source.load(runs.source.models(CellSpec(measure="nll", task=dataset.name))[0][0])
@@ -51,12 +50,12 @@ def read(runs: Runs, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return torch.stack(logits).numpy(), np.array(names), np.array(dataset.gold)
 
 
-def pairs(scores: np.ndarray, outside: np.ndarray) -> float:
+def pairs(scores, outside):
     """AUROC: the share of pairs, one row out of scope and one in scope, in which the first has the higher score."""
     return float(np.mean([(one > two) + 0.5 * (one == two) for one in scores[outside] for two in scores[~outside]]))
 
 
-def test_finding_texts_out_of_scope_is_what_counting_pairs_says_and_the_scope_takes_part(trained: Trained) -> None:
+def test_finding_texts_out_of_scope_is_what_counting_pairs_says_and_the_scope_takes_part(trained):
     intents = trained("clinc150", limit=120)  # all test rows
     logits, _, gold = read(intents, "clinc150/test")
     confidence = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -73,13 +72,13 @@ def test_finding_texts_out_of_scope_is_what_counting_pairs_says_and_the_scope_ta
     assert sets == {"clinc150/test", "clinc150/calibration", "clinc150/train"}  # what the scope reads is stored
 
 
-def margins(runs: Runs, split: str) -> tuple[np.ndarray, np.ndarray]:
+def margins(runs, split):
     """The margin of every row, and whether its answer is wrong."""
     logits, names, gold = read(runs, f"sst2/{split}")
     return abs(logits[:, 0] - logits[:, 1]), names[logits.argmax(axis=1)] != gold
 
 
-def test_coverage_and_risk_are_what_counting_says(trained: Trained, settings: Settings) -> None:
+def test_coverage_and_risk_are_what_counting_says(trained, settings):
     changes = {**settings.changes, "epochs": 12}  # with which it learns the toy task
     films = trained("sst2", limit=60, train_limit=120, changes=changes)
     threshold = rule_of(*margins(films, "calibration"), 0.3).threshold

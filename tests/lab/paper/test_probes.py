@@ -1,12 +1,9 @@
 """What runs a model itself: groups of layers, weighted correlations, and rescaled embeddings, which leave no trace."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import pearsonr
-from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.evaluate.models import rescaled_embeddings
@@ -17,13 +14,13 @@ from uatlite.passes.engine import sample
 
 
 @pytest.mark.parametrize(("layers", "sizes"), [(12, (4, 4, 4)), (3, (1, 1, 1)), (2, (1, 0, 1)), (6, (2, 2, 2))])
-def test_layers_fall_into_thirds(layers: int, sizes: tuple[int, ...]) -> None:
+def test_layers_fall_into_thirds(layers, sizes):
     groups = [layers_of(name, layers) for name in ("embeddings", "early", "middle", "late", "head")]
     assert tuple(map(len, groups[1:4])) == sizes
     assert sorted(place for one in groups for place in one) == list(range(layers + 2))
 
 
-def test_a_weighted_correlation_is_that_of_repeated_tokens() -> None:
+def test_a_weighted_correlation_is_that_of_repeated_tokens():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 40))
     counts = rng.integers(0, 4, size=(5, 40)).astype(float)
@@ -37,11 +34,11 @@ ENCODED = {"input_ids": torch.tensor([[2, 7, 9, 4, 3]]), "attention_mask": torch
 
 
 @pytest.fixture
-def model(tiny: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+def model(tiny):
     return tiny("bert")
 
 
-def test_it_is_the_model_with_other_embeddings(model: PreTrainedModel, tiny: Callable[..., PreTrainedModel]) -> None:
+def test_it_is_the_model_with_other_embeddings(model, tiny):
     other = tiny("bert")
     with torch.no_grad():
         other.get_input_embeddings().weight.mul_(2)
@@ -51,7 +48,7 @@ def test_it_is_the_model_with_other_embeddings(model: PreTrainedModel, tiny: Cal
         assert torch.allclose(sample(model, ENCODED, config).logits, expected, atol=1e-5)
 
 
-def test_it_leaves_no_trace_also_after_an_error(model: PreTrainedModel) -> None:
+def test_it_leaves_no_trace_also_after_an_error(model):
     before, weights = sample(model, ENCODED).logits, model_hash(model)
     with rescaled_embeddings(model, 4.0):
         assert not torch.equal(sample(model, ENCODED).logits, before)
@@ -62,6 +59,6 @@ def test_it_leaves_no_trace_also_after_an_error(model: PreTrainedModel) -> None:
     assert not model.get_input_embeddings()._forward_hooks
 
 
-def test_a_factor_of_nothing_is_refused(model: PreTrainedModel) -> None:
+def test_a_factor_of_nothing_is_refused(model):
     with pytest.raises(ConfigurationError, match="factor=0"), rescaled_embeddings(model, 0):
         pass

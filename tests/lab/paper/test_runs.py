@@ -4,24 +4,19 @@ import csv
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reference import Recorded
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import cells as module
-from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PAGE, write_reproduction
 
 TABLE = ["main"]
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_an_unlearned_task_costs_the_plain_model_alone(
-    learned: bool, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unlearned_task_costs_the_plain_model_alone(learned, settings, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MARGIN", -1.0 if learned else 2.0)
     display = Recorded()
     chosen = replace(settings, learned_only=True)
@@ -45,7 +40,7 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
     assert {verdict.outcome for verdict in table.verdicts} == {"not learned"}
 
 
-def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_path: Path) -> None:
+def test_only_models_of_the_tasks_asked_for_are_trained(settings, tmp_path):
     chosen = replace(settings, tasks=("sst2",))
     (table,) = write_reproduction(["gates"], tmp_path, chosen, Recorded())
     assert {path.name.split("-")[0] for path in (tmp_path / "models").iterdir()} == {"sst2"}
@@ -56,7 +51,7 @@ def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_
     assert {key.split("-")[0] for key, cell in cells.items() if cell.measurement is not None} == {"sst2"}
 
 
-def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path) -> None:
+def test_a_figure_shows_the_fullest_panel(settings, tmp_path):
     (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), Recorded())
     squad, mnli = table.grids
     assert (squad.filled, mnli.filled) == (0, len(mnli.cells))
@@ -68,9 +63,7 @@ def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path) ->
     assert ": On MNLI, not in the paper" in (tmp_path / PAGE).read_text(encoding="utf-8")
 
 
-def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(settings, tmp_path):
     (table,) = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), Recorded())
     assert [grid.blank for grid in table.grids] == [False, True]
     for name in (PAGE, "tables/penalty-forms.md"):
@@ -82,21 +75,19 @@ def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(
     assert len(cells) == 1 + 32  # the files for programs have every cell
 
 
-def test_an_unknown_task_is_refused(settings: Settings) -> None:
+def test_an_unknown_task_is_refused(settings):
     with pytest.raises(ConfigurationError, match=r"task='sst3' is not one of: .*Did you mean 'sst2'"):
         replace(settings, tasks=("sst3",))
 
 
-def test_tables_made_on_workers_are_those_made_here(
-    settings: Settings, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_made_on_workers_are_those_made_here(settings, whole, tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed, so reproducing on a cluster is NOT tested")
     from uatlite.scoring.on_ray import Cluster, connected
 
     display, computed, trained = Recorded(), [], []
 
     class Counted(Cluster):
-        def run(self, tasks: Any, advance: Any) -> None:
+        def run(self, tasks, advance):
             super().run(tasks, computed.append)
             trained.extend(list((tmp_path / "models").glob("*/uatlite-training.json")))  # before this process trains
 

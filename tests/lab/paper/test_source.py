@@ -4,30 +4,28 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
 from uatlite.lab.evaluate.comparison import Sampled
 from uatlite.lab.evaluate.models import Model
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.evaluate.runs import Runs
-from uatlite.lab.evaluate.store import Arrays, Store
+from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.source import FineTunedModels
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 from uatlite.text.tasks import load
 
 
-def source_of(data_dir: Path, **options: Any) -> FineTunedModels:
+def source_of(data_dir, **options):
     return FineTunedModels(Path("nowhere"), Settings(data_dir=data_dir, **options))
 
 
-def test_only_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir: Path) -> None:
+def test_only_without_training_rows_the_calibration_rows_are_divided_between_articles(data_dir):
     source = source_of(data_dir)
     parts = [source.dataset(f"squad2/{split}") for split in ("train", "calibration", "test")]
     titles = [{str(example.meta["title"]) for example in part.examples} for part in parts]
@@ -40,14 +38,14 @@ def test_only_without_training_rows_the_calibration_rows_are_divided_between_art
     assert ["no training rows here" in source.training_note(task) for task in ("squad2", "sst2")] == [True, False]
 
 
-def test_limits(data_dir: Path) -> None:
+def test_limits(data_dir):
     limited = source_of(data_dir, limit=3)
     assert [len(limited.dataset(f"sst2/{split}")) for split in ("train", "calibration", "test")] == [30, 3, 3]
     assert Settings(limit=3).recipe_of("") != Settings().recipe_of("")
     assert Settings(limit=3, recipe="paper").recipe_of("") == Settings().recipe_of("")
 
 
-def test_a_task_is_trained_by_its_own_recipe() -> None:
+def test_a_task_is_trained_by_its_own_recipe():
     settings, fast = Settings(limit=3), Settings(limit=3, changes={"precision": "bf16"})
     assert {fast.recipe_of(task).precision for task in ("sst2", "rotten-tomatoes")} == {"bf16"}
     assert settings.recipe_of("sst2").epochs == 1
@@ -59,7 +57,7 @@ def test_a_task_is_trained_by_its_own_recipe() -> None:
     assert Settings(seeds=1).describe(())[0].endswith("; one seed.")
 
 
-def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:
+def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir, tmp_path):
     few = len(load("sst2", "test", data_dir))
     shutil.copytree(data_dir / "sst2", tmp_path / "sst2")
     lines = [json.dumps({"text": f"A film, number {number}.", "label": "positive"}) for number in range(few + 5)]
@@ -73,7 +71,7 @@ def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_
     assert source_of(tmp_path).dataset("sst2").split == "test"
 
 
-def test_a_subset_meets_every_condition(data_dir: Path) -> None:
+def test_a_subset_meets_every_condition(data_dir):
     hans = source_of(data_dir).dataset("hans")
     ids = subset_ids(hans, "heuristic=subsequence&label=non-entailment", None)
     chosen = {(row.meta["heuristic"], hans.labels[row.label or 0]) for row in hans.examples if row.id in ids}
@@ -83,14 +81,14 @@ def test_a_subset_meets_every_condition(data_dir: Path) -> None:
         subset_ids(hans, "heuristics=subsequence", None)
 
 
-def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings: Settings, tmp_path: Path) -> None:
+def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings, tmp_path):
     fit, computed = Model("backbone", "sst2"), []
 
-    def compute() -> Arrays:
+    def compute():
         computed.append(True)
         return {"values": np.arange(3.0)}
 
-    def read(text: str = "a") -> list[float]:
+    def read(text="a"):
         return FineTunedModels(tmp_path, settings).kept("numbers", fit, [fit, text], compute)["values"].tolist()
 
     assert read() == read() == [0.0, 1.0, 2.0]
@@ -104,7 +102,7 @@ def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings:
     assert len(list((tmp_path / "kept").glob("numbers-*.npz"))) == 2
 
 
-def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings: Settings, tmp_path: Path) -> None:
+def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings, tmp_path):
     cell = CellSpec(measure="layer-share", contender=parse_contender("uat"), task="sst2", layers="head")
     for limit in (4, 6):
         source = FineTunedModels(tmp_path, replace(settings, limit=limit))
@@ -114,26 +112,9 @@ def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings: Settings, tm
         assert number.size == limit
 
 
-def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings: Settings, tmp_path: Path) -> None:
+def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings, tmp_path):
     source = FineTunedModels(tmp_path, replace(settings, seeds=3, trained_seeds=2))
     sngp = CellSpec(measure="ece", contender=parse_contender("sngp"))
     cells = {"uat": replace(sngp, contender=parse_contender("uat")), "sngp": sngp}
     assert {name: len(source.models(cell)) for name, cell in cells.items()} == {"uat": 3, "sngp": 2}
     assert [seed for _, seed in source.models(replace(sngp, seeds=1))] == [0]  # the table's own bound holds
-
-
-def test_what_a_method_learns_from_another_is_computed_once(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def outcome() -> list[float]:
-        source = FineTunedModels(tmp_path, replace(settings, limit=60))
-        runs = Runs(source, Store(tmp_path / "store"))
-        cell = CellSpec(measure="nll", contender=parse_contender("distilled+its"), task="sst2")
-        source.fine_tune(runs.jobs(cell)[0].model)
-        return runs.outcomes(cell)[0].rows.probabilities.tolist()
-
-    first = outcome()
-    names = sorted(run.provenance.method for run in Store(tmp_path / "store").runs())
-    assert names == ["analytic", "base", "base", "distilled", "distilled"]  # on calibration rows and test rows
-    monkeypatch.setattr(running, "run_tokens", lambda *_: pytest.fail("a model ran again"))
-    assert outcome() == first

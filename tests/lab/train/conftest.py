@@ -1,21 +1,17 @@
 """A tiny backbone on disk and two small data sets that can be told apart."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
-from uatlite.lab.train.fine_tune import Advance
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.values import Dataset, Example, Span, Words
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad"]
 
 
-def rows(split: str, count: int) -> Dataset:
+def rows(split, count):
     """Sentences of several lengths whose label is whether they say 'good' or 'bad'."""
     examples = []
     for index in range(count):
@@ -26,7 +22,7 @@ def rows(split: str, count: int) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def backbone(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def backbone(tiny, tmp_path_factory):
     """A tiny BERT without a head, with its tokenizer."""
     directory = tmp_path_factory.mktemp("backbone")
     tiny("bert").base_model.save_pretrained(directory)
@@ -35,23 +31,23 @@ def backbone(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def train() -> Dataset:
+def train():
     return rows("train", 48)
 
 
 @pytest.fixture(scope="session")
-def job(backbone: Path, train: Dataset) -> TrainingJob:
+def job(backbone, train):
     """Twelve steps, which do not learn much."""
     return TrainingJob(backbone, train, recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2))
 
 
 @pytest.fixture(scope="session")
-def validation() -> Dataset:
+def validation():
     return rows("validation", 20)
 
 
 @pytest.fixture(scope="session")
-def tagged() -> Dataset:
+def tagged():
     """'good b' and 'bad' are entities of two types, wherever they stand."""
     examples = []
     for index in range(48):
@@ -66,7 +62,7 @@ def tagged() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def labelled() -> Dataset:
+def labelled():
     """A text has the label 'good' if the word is in it, and likewise 'bad'; some have both, some none."""
     examples = []
     for index in range(48):
@@ -77,13 +73,13 @@ def labelled() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def stop_after() -> Callable[[int], Advance]:
+def stop_after():
     """What ends a run, as Ctrl-C does, after so many steps."""
 
-    def stopping(steps: int) -> Advance:
-        seen: list[float] = []
+    def stopping(steps):
+        seen = []
 
-        def advance(done: float) -> None:
+        def advance(done):
             seen.append(done)
             if sum(seen) >= steps:
                 raise KeyboardInterrupt
@@ -94,10 +90,10 @@ def stop_after() -> Callable[[int], Advance]:
 
 
 @pytest.fixture(scope="session")
-def same_weights() -> Callable[[Path, Path], bool]:
+def same_weights():
     """Whether two directories hold the same tensors, those of a method too."""
 
-    def same(first: Path, second: Path) -> bool:
+    def same(first, second):
         a, b = ({file.name: load_file(file) for file in path.glob("*.safetensors")} for path in (first, second))
         return a.keys() == b.keys() and all(
             a[file].keys() == b[file].keys() and all(torch.equal(a[file][name], b[file][name]) for name in a[file])

@@ -3,7 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,9 +25,9 @@ def write(path, rows):
 
 
 @pytest.fixture
-def reviews(tmp_path: Path) -> Path:
+def reviews(tmp_path):
     """50 rows, no two alike, and two that cannot be used: on line 3 the text is missing, on line 4 the label."""
-    rows: list[list[object]] = [[f"film number {place}", ("good", "bad")[place % 2]] for place in range(50)]
+    rows = [[f"film number {place}", ("good", "bad")[place % 2]] for place in range(50)]
     return write(tmp_path / "reviews.csv", [rows[0], ["", "good"], ["no verdict", ""], *rows[1:]])
 
 
@@ -119,7 +118,7 @@ def test_options_of_a_file_with_a_task_are_an_error(tmp_path):
             RowChoice("sst2", None, layout, **options).rows()
 
 
-def lines(golds: dict[str, list[object]]) -> str:
+def lines(golds):
     """20 rows with gold of a column, in turn."""
     rows = ({"text": f"Ada {i} ", name: values[i % 2]} for i in range(20) for name, values in golds.items())
     return "".join(json.dumps(row) + "\n" for row in rows)

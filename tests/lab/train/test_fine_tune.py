@@ -5,9 +5,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +25,6 @@ from uatlite.lab.train.recipe import (
     RECIPES,
     RECORD,
     Recipe,
-    TrainingJob,
     finished,
     recipe_for,
 )
@@ -38,20 +35,15 @@ from uatlite.values import Choices, Dataset, Example, Span, Words
 LONG = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=10, group_by_length=True)
 
 
-def weights(directory: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(directory / "model.safetensors")
-    return found
-
-
 @pytest.fixture(scope="module")
-def whole(job: TrainingJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(job, tmp_path_factory):
     """The directory of a run that nothing interrupted."""
     directory = tmp_path_factory.mktemp("whole")
     fine_tune(job, directory)
     return directory
 
 
-LEARNED: dict[str, tuple[type, tuple[str, ...], Callable[[torch.Tensor], torch.Tensor]]] = {
+LEARNED = {
     "train": (BertForSequenceClassification, ("negative", "positive"), lambda logits: logits.argmax(dim=-1)),
     "tagged": (BertForTokenClassification, ("O", "B-B", "I-B", "B-G", "I-G"), lambda logits: logits.argmax(dim=-1)),
     "labelled": (BertForSequenceClassification, ("bad", "good"), lambda logits: (logits > 0).float()),
@@ -134,7 +126,7 @@ def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(backbone
     nll, *products = done.stdout.split()
     assert products == [{"fp32": "torch.float32", "bf16": "torch.bfloat16"}[precision]]
     assert float(nll) < 0.1
-    assert {one.dtype for one in weights(tmp_path).values()} == {torch.float32}
+    assert {one.dtype for one in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
 
 
 def test_another_run_is_not_resumed(job, tmp_path, stop_after):
@@ -161,7 +153,7 @@ def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(job, validation
 
 
 def test_the_process_is_as_before_also_after_an_error(job, tmp_path, stop_after):
-    def state() -> tuple[object, ...]:
+    def state():
         numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
         return random.getstate(), numpy, torch.get_rng_state().tolist(), logging.get_verbosity()
 

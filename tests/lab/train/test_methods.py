@@ -1,7 +1,6 @@
 """Training of methods: resumed to the bit, nothing trained twice, and what cannot be is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +25,7 @@ ENSEMBLE, SWAG, SNAPSHOT = map(
 )
 
 
-def tensors(directory: Path) -> dict[str, torch.Tensor]:
+def tensors(directory):
     return load_file(directory / "model.safetensors") | load_file(directory / FILE)
 
 
@@ -53,7 +52,7 @@ def test_a_resumed_run_ends_with_the_weights_of_a_whole_one(case, job, tmp_path,
         fine_tune(job, broken, training, advance=stop_after(9))
     assert not (broken / RECORD).exists()
     assert not (broken / "model.safetensors").exists()
-    seen: list[float] = []
+    seen = []
     fine_tune(job, broken, training, resume=True, advance=seen.append)
     assert seen == [9, 1, 1, 1]
     assert same_weights(broken, tmp_path / "whole")
@@ -64,7 +63,7 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job, t
     fine_tune(job, tmp_path / "whole", ENSEMBLE)
     with pytest.raises(KeyboardInterrupt):
         fine_tune(job, tmp_path / "broken", ENSEMBLE, advance=stop_after(27))  # in the third member
-    seen: list[float] = []
+    seen = []
     record = fine_tune(job, tmp_path / "broken", ENSEMBLE, resume=True, advance=seen.append)
     assert seen == [12, 12, *[1] * 12]
     assert record.steps == steps(ENSEMBLE, job) == 36
@@ -74,7 +73,7 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job, t
     assert same_weights(tmp_path / "whole", tmp_path / "based")
     first, base = (load_checkpoint(tmp_path / name, device="cpu").model for name in ("whole", "base"))
     assert torch.equal(flat_parameters(first), flat_parameters(base))
-    again: list[float] = []
+    again = []
     assert fine_tune(job, tmp_path / "whole", ENSEMBLE, resume=True, advance=again.append).steps == 36
     assert again == [36]
 
@@ -83,7 +82,7 @@ def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job, tmp_path)
     homes = [tmp_path / f"seed-{seed}" for seed in (0, 5, 1000)]
     for seed, home in zip((0, 5, 1000), homes, strict=True):
         fine_tune(replace(job, seed=seed), home)
-    seen: list[float] = []
+    seen = []
     record = fine_tune(job, tmp_path / "given", ENSEMBLE, bases=homes, advance=seen.append)
     assert not seen
     assert steps(ENSEMBLE, job, 3) == 0
@@ -102,7 +101,7 @@ def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job, tmp_path)
 def test_laplace_takes_the_base_or_trains_it(job, tmp_path, same_weights):
     pytest.importorskip("laplace")
     fine_tune(job, tmp_path / "base")
-    seen: list[float] = []
+    seen = []
     laplace = METHOD_TRAININGS["laplace"]
     fine_tune(job, tmp_path / "given", laplace, bases=[tmp_path / "base"], advance=seen.append)
     assert not seen
@@ -160,6 +159,9 @@ def test_snapshots_are_taken_where_the_learning_rate_has_come_down():
         ("swag:rank=30", "swag:rank=30 is not allowed: 2 <= rank <= collections"),
         ("ensemble:members=1", "ensemble:members=1 is not allowed"),
         ("snapshot:members=1", "snapshot:members=1 is not allowed"),
+        ("sngp:bound=0", r"sngp: bound=0\.0 is not above 0"),
+        ("sngp:features=-3", "sngp: features=-3 is not above 0"),
+        ("vi-last-layer:prior_scale=0", r"vi-last-layer: prior_scale=0\.0 is not above 0"),
     ],
 )
 def test_misspelt_trainings_are_explained(spelt, message):
