@@ -57,8 +57,5 @@ def test_it_leaves_no_trace_also_after_an_error(model):
     assert torch.equal(sample(model, ENCODED).logits, before)
     assert model_hash(model) == weights
     assert not model.get_input_embeddings()._forward_hooks
-
-
-def test_a_factor_of_nothing_is_refused(model):
     with pytest.raises(ConfigurationError, match="factor=0"), rescaled_embeddings(model, 0):
         pass

@@ -202,35 +202,27 @@ def token_tags(dataset: Dataset, tokens: Tokens) -> tuple[list[int], ...]:
     Words are those of the tokenizer, which may cut a word of the data into several (at punctuation, say), as it also
     does with the strings that the model will meet.
     """
-    columns = {tag: i for i, tag in enumerate(classes(dataset))}
-    rows = []
-    for example, (features,) in zip(dataset.examples, tokens.rows, strict=True):
-        firsts = first_tokens(tokens.tokenizer, strings(example.text)[0], len(features["input_ids"]))
-        row = [NO_TAG] * len(features["input_ids"])
-        for i, tag in zip(firsts, tags_of_spans(list(firsts.values()), example.entities or ()), strict=True):
-            row[i] = columns[tag]
-        rows.append(row)
-    return tuple(rows)
-
-
-def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int, int]]:
-    """For each word of the tokenizer, the position of its first token and the word's characters (start, end).
-
-    The words of the first `length` tokens, special tokens counted.
-    """
+    tokenizer: Any = tokens.tokenizer
     if not tokenizer.is_fast:
         raise ConfigurationError(
             f"training on entities needs a fast tokenizer, which knows the characters of its tokens, and "
             f"{type(tokenizer).__name__} is not one; choose another backbone."
         )
-    encoded = tokenizer(text, truncation=True, max_length=length, return_offsets_mapping=True, verbose=False)
-    begun: dict[int, int] = {}
-    firsts: dict[int, tuple[int, int]] = {}
-    for i, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
-        if word is not None and start != end:
-            first = begun.setdefault(word, i)
-            firsts[first] = firsts.get(first, (start, end))[0], end
-    return firsts
+    columns = {tag: i for i, tag in enumerate(classes(dataset))}
+    rows = []
+    for example, (features,) in zip(dataset.examples, tokens.rows, strict=True):
+        text, row = strings(example.text)[0], [NO_TAG] * len(features["input_ids"])
+        encoded = tokenizer(text, truncation=True, max_length=len(row), return_offsets_mapping=True, verbose=False)
+        words: dict[int, tuple[int, int, int]] = {}  # word -> its first token, and its characters
+        for i, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
+            if word is not None and start != end:
+                first, begin, _ = words.get(word, (i, start, end))
+                words[word] = first, begin, end
+        places = [(start, end) for _, start, end in words.values()]
+        for (i, _, _), tag in zip(words.values(), tags_of_spans(places, example.entities or ()), strict=True):
+            row[i] = columns[tag]
+        rows.append(row)
+    return tuple(rows)
 
 
 class LengthGrouped(LengthGroupedSampler):  # type: ignore[misc]

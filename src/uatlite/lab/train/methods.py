@@ -196,8 +196,17 @@ class LaplaceTraining(MethodTraining):
 
 
 def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """What the method 'laplace' reads: the eigenbases of the Kronecker factors, and the prior precision."""
-    precision = fit_laplace(layer, features, labels).posterior_precision
+    """What the method 'laplace' reads: the eigenbases of the Kronecker factors, and the prior precision.
+
+    The layer is fitted as a model of the features (rows, units).
+    """
+    alone = copy.deepcopy(layer).cpu().requires_grad_(True)
+    fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
+    fitted.fit(DataLoader(TensorDataset(features, labels), batch_size=_BATCH))
+    with warnings.catch_warnings():  # about a link that marginal likelihood does not use
+        warnings.filterwarnings("ignore", message="By default `link_approx`", category=UserWarning)
+        fitted.optimize_prior_precision(method="marglik")
+    precision = fitted.posterior_precision
     (classes, units), *bias = precision.eigenvectors
     (class_values, unit_values), *bias_values = precision.eigenvalues
     tensors = {
@@ -210,18 +219,6 @@ def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tenso
     if bias:
         tensors |= {"bias_vectors": bias[0][0], "bias_values": bias_values[0][0]}
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any:
-    """A laplace-torch object of the last layer, as a model of features (rows, units)."""
-    rows = DataLoader(TensorDataset(features, labels), batch_size=_BATCH)
-    alone = copy.deepcopy(layer).cpu().requires_grad_(True)
-    fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
-    fitted.fit(rows)
-    with warnings.catch_warnings():  # about a link that marginal likelihood does not use
-        warnings.filterwarnings("ignore", message="By default `link_approx`", category=UserWarning)
-        fitted.optimize_prior_precision(method="marglik")
-    return fitted
 
 
 def laplace_torch() -> Any:
