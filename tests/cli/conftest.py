@@ -2,13 +2,11 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 from transformers.utils import logging
 
 from uatlite import UncertaintyTagger
@@ -16,7 +14,7 @@ from uatlite.cli import main
 
 LABELS = ("negative", "neutral", "positive")
 TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
-MODELS: dict[str, dict[str, Any]] = {
+MODELS = {
     "unnamed": {},
     "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
     "choice": {"choices": True},
@@ -39,24 +37,21 @@ class Done(NamedTuple):
     err: str
 
     @property
-    def said(self) -> str:
+    def said(self):
         """Standard error in one line."""
         return " ".join(self.err.split())
 
     @property
-    def shown(self) -> str:
+    def shown(self):
         """Standard output in one line."""
         return " ".join(self.out.split())
 
 
-Run = Callable[..., Done]
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], exit_code: Callable[..., int]) -> Run:
+def run(capsys, exit_code):
     """`run(*arguments, code=0)`: what `uatlite ARGUMENTS` prints; it must end with this exit code."""
 
-    def call(*arguments: object, code: int | None = 0) -> Done:
+    def call(*arguments, code=0):
         capsys.readouterr()
         done = Done(exit_code(*arguments), *capsys.readouterr())
         assert code in (None, done.code), done.err
@@ -67,10 +62,10 @@ def run(capsys: pytest.CaptureFixture[str], exit_code: Callable[..., int]) -> Ru
 
 
 @pytest.fixture(scope="session")
-def exit_code() -> Callable[..., int]:
+def exit_code():
     """`exit_code(*arguments)`: that of `uatlite ARGUMENTS`."""
 
-    def call(*arguments: object) -> int:
+    def call(*arguments):
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         return int(ended.value.code or 0)
@@ -79,7 +74,7 @@ def exit_code() -> Callable[..., int]:
 
 
 @pytest.fixture(autouse=True)
-def _no_bars() -> Iterator[None]:
+def _no_bars():
     """`main` silences transformers through the environment, which this process's transformers has already read."""
     logging.disable_progress_bar()
     yield
@@ -87,7 +82,7 @@ def _no_bars() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_dir(tiny, tmp_path_factory):
     """A tiny BERT of three sentiments with its tokenizer."""
     directory = tmp_path_factory.mktemp("model")
     tiny("bert", id2label=dict(enumerate(LABELS))).save_pretrained(directory)
@@ -97,13 +92,11 @@ def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
-def model_of(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
+def model_of(tiny, tokenizer, tmp_path_factory):
     """`model_of(kind)`: the directory of a tiny BERT of this kind with its tokenizer, which is made once."""
 
     @cache
-    def make(kind: str) -> Path:
+    def make(kind):
         directory = tmp_path_factory.mktemp("models") / kind
         model = tiny("bert", **MODELS[kind])
         if kind == "entities":  # found here and there
@@ -117,7 +110,7 @@ def model_of(
 
 
 @pytest.fixture(scope="session")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reviews(tmp_path_factory):
     """100 labelled rows with the columns body and stars."""
     rng = random.Random(0)
     rows = [
@@ -129,9 +122,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def names(
-    model_of: Callable[[str], Path], made_texts: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def names(model_of, made_texts, tmp_path_factory):
     """200 texts whose gold entities are about those that the model of entities is sure of."""
     found = UncertaintyTagger.from_pretrained(model_of("entities"), "base").predict(made_texts(200))
     path = tmp_path_factory.mktemp("rows") / "names.jsonl"

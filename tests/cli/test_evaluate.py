@@ -7,9 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +14,11 @@ import pytest
 from uatlite.cli import main
 from uatlite.errors import UATLiteError
 from uatlite.lab.evaluate.store import Store
-from uatlite.values import Kind
 
-Run = Callable[..., Any]
 OF_REVIEWS = ("--text", "body", "--label", "stars")
 
 
-def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path, reviews: Path, tmp_path: Path) -> None:
+def test_a_table_is_printed_and_everything_is_written(run, model_dir, reviews, tmp_path):
     home, methods = tmp_path / "out", ("--methods", "base,ts,uat:samples=2+ts", "--seeds", 2, "--resamples", 50)
     done = run("evaluate", model_dir, "--data", reviews, *OF_REVIEWS, "--perturb", "swap", *methods, "-o", home)
     out = done.out
@@ -39,7 +34,7 @@ def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path,
     assert all(run.complete for run in Store(home / "store").runs())
 
 
-def test_a_method_named_alone_suggests_its_calibrator(run: Run, model_dir: Path, reviews: Path, tmp_path: Path) -> None:
+def test_a_method_named_alone_suggests_its_calibrator(run, model_dir, reviews, tmp_path):
     rows = ("--data", reviews, *OF_REVIEWS, "--resamples", 20)
     done = run("evaluate", model_dir, *rows, "--methods", "ts,analytic", "-o", tmp_path)
     told = "Not compared: analytic+its, a method with its own calibrator; add to --methods."
@@ -60,15 +55,13 @@ def test_a_method_named_alone_suggests_its_calibrator(run: Run, model_dir: Path,
         (["--task", "sst2", "--out-of-scope", "absent.csv"], "Error: --out-of-scope absent.csv is neither a file nor"),
     ],
 )
-def test_an_error_is_one_sentence_and_exit_code_2(
-    run: Run, model_dir: Path, tmp_path: Path, arguments: list[str], message: str
-) -> None:
+def test_an_error_is_one_sentence_and_exit_code_2(run, model_dir, tmp_path, arguments, message):
     done = run("evaluate", model_dir, *arguments, "-o", tmp_path, code=2)
     assert done.out == ""
     assert re.match(message, done.said)
 
 
-def test_what_is_missing_is_named(run: Run, model_dir: Path, reviews: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(run, model_dir, reviews, tmp_path):
     rows = ("--data", reviews, "--label", "stars", "-o", tmp_path)
     columns = "There is no column 'bode'; the columns are: body, stars. Did you mean 'body'?"
     assert columns in run("evaluate", model_dir, *rows, "--text", "bode", code=2).said
@@ -76,9 +69,7 @@ def test_what_is_missing_is_named(run: Run, model_dir: Path, reviews: Path, tmp_
     assert "absent is not a directory" in gone.said
 
 
-def test_texts_out_of_scope_come_from_a_file_and_the_report_still_draws(
-    run: Run, model_dir: Path, reviews: Path, tmp_path: Path
-) -> None:
+def test_texts_out_of_scope_come_from_a_file_and_the_report_still_draws(run, model_dir, reviews, tmp_path):
     strange = tmp_path / "strange.csv"
     strange.write_text("body\n" + "\n".join(f"w{number} w0 w1" for number in range(30)) + "\n")
     rows = ("--data", reviews, *OF_REVIEWS, "--methods", "base,ts", "--resamples", 50)
@@ -93,17 +84,17 @@ def test_texts_out_of_scope_come_from_a_file_and_the_report_still_draws(
     assert "There is no column 'bode'; the columns are: body, stars." in other.said
 
 
-def test_debug_shows_the_traceback(model_dir: Path, tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(model_dir, tmp_path):
     with pytest.raises(UATLiteError, match="sst3"):
         main(["evaluate", str(model_dir), "--task", "sst3", "-o", str(tmp_path), "--debug"])
 
 
-def test_help_teaches_by_example_and_an_unknown_option_is_wrong_use(run: Run, model_dir: Path) -> None:
+def test_help_teaches_by_example_and_an_unknown_option_is_wrong_use(run, model_dir):
     assert "uatlite evaluate my-model --task sst2 -o out" in run("evaluate", "--help").out
     run("evaluate", model_dir, "--tsk", "sst2", code=2)
 
 
-def test_after_ctrl_c_the_same_command_goes_on(run: Run, model_dir: Path, reviews: Path, tmp_path: Path) -> None:
+def test_after_ctrl_c_the_same_command_goes_on(run, model_dir, reviews, tmp_path):
     arguments = ["evaluate", str(model_dir), "--data", str(reviews), *OF_REVIEWS]
     arguments += ["--methods", "uat:samples=400", "--seeds", "1", "--resamples", "20", "-o", str(tmp_path)]
     process = subprocess.Popen([sys.executable, "-m", "uatlite", *arguments], stderr=subprocess.PIPE, text=True)
@@ -123,9 +114,7 @@ def test_after_ctrl_c_the_same_command_goes_on(run: Run, model_dir: Path, review
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
-def test_entities_are_evaluated_and_reported(
-    run: Run, model_of: Callable[[Kind], Path], names: Path, tmp_path: Path
-) -> None:
+def test_entities_are_evaluated_and_reported(run, model_of, names, tmp_path):
     out, methods = tmp_path / "out", ("--methods", "base,base+answers", "--resamples", 30, "--target-risk", 0.3)
     done = run("evaluate", model_of("entities"), "--data", names, *methods, "-o", out)
     assert "names/test · 100 rows" in done.shown
@@ -137,9 +126,7 @@ def test_entities_are_evaluated_and_reported(
     assert "What is promised, and kept" in (out / "report.html").read_text()
 
 
-def test_what_does_not_carry_over_is_refused(
-    run: Run, model_of: Callable[[Kind], Path], names: Path, tmp_path: Path
-) -> None:
+def test_what_does_not_carry_over_is_refused(run, model_of, names, tmp_path):
     entities, labels, one = map(model_of, ("entities", "labels", "one"))
     for arguments, message in (
         ((entities, "--perturb", "swap"), "its entities would be in other places"),
@@ -154,7 +141,7 @@ def test_what_does_not_carry_over_is_refused(
 LEARNS = ("--learning-rate", 5e-3, "--warmup-steps", 2, "--batch-size", 8, "--epochs", 10)
 
 
-def written(kind: str, path: Path) -> Path:
+def written(kind, path):
     """Rows of words: w1 is a person and w2 a place; or the label joy where w1 is in a text, and anger where w2 is."""
     rng, lines = np.random.default_rng(0), []
     for size in rng.integers(2, 8, size=120):
@@ -172,7 +159,7 @@ def written(kind: str, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["entities", "labels"])
-def test_an_ensemble_is_trained_calibrated_and_evaluated(kind: str, run: Run, model_dir: Path, tmp_path: Path) -> None:
+def test_an_ensemble_is_trained_calibrated_and_evaluated(kind, run, model_dir, tmp_path):
     data, model, made = written(kind, tmp_path / "rows.jsonl"), tmp_path / "ensemble", tmp_path / "made"
     asked = ("--backbone", model_dir, "--method", "ensemble:members=2", "--recipe", "demo", *LEARNS)
     run("train", "--data", data, *asked, "--held-out", 0.4, "-o", model)

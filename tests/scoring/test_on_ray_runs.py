@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import uatlite
-from scoring.desk import LAYOUTS, Desk
+from scoring.desk import LAYOUTS
 from uatlite.errors import DataError
-from uatlite.scoring.job import Job, Summary, Tally
 
 REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"
 on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cluster_here")
 
 
 @pytest.fixture(scope="module")
-def cluster_here() -> Iterator[None]:
+def cluster_here():
     """Two workers' worth of Ray; `uatlite.scoring` finds that it is connected and starts none of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # workers are otherwise the last to run on a busy machine
@@ -34,13 +32,13 @@ def cluster_here() -> Iterator[None]:
         on_ray.ray.shutdown()
 
 
-def by_ray(desk: Desk, job: Job, workers: int = 1, **options: object) -> Summary:
+def by_ray(desk, job, workers=1, **options):
     """Score on the cluster."""
     load = partial(uatlite.load, str(desk.model))
     return on_ray.score_file(load, job, on_ray.Cluster(workers=workers), **options)
 
 
-def told(process: psutil.Process, what: str) -> list[object]:
+def told(process, what):
     """What the kernel tells of a process; nothing of one that is gone."""
     try:
         return getattr(process, what)()
@@ -48,13 +46,13 @@ def told(process: psutil.Process, what: str) -> list[object]:
         return []
 
 
-def descendants(pid: int, named: str = "") -> list[psutil.Process]:
+def descendants(pid, named=""):
     """The processes that a process started, and theirs, whose command line has that name."""
     started = psutil.Process(pid).children(recursive=True)
     return [process for process in started if named in " ".join(told(process, "cmdline"))]
 
 
-def test_the_same_bytes_as_the_local_engine(desk: Desk, small_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bytes_as_the_local_engine(desk, small_blocks, monkeypatch):
     """Two files, rejects in both, a kept column; an output relative to where the driver stands."""
     for name in ("many", "local", "ray"):
         (desk.directory / name).mkdir()
@@ -62,7 +60,7 @@ def test_the_same_bytes_as_the_local_engine(desk: Desk, small_blocks: int, monke
     desk.lines(["id,text,stars", *rows[:19], "r,only two", *rows[19:]], "many/a.csv")
     broken = ['{"id": "x", "text": ""}', '{"id": "y", "text": "a1 a2", "stars": 4.5}', "{broken"]
     desk.lines(broken, "many/b.jsonl")
-    job, seen = replace(desk.job(desk.directory / "many", "", "stars"), output=Path("out.parquet")), list[Tally]()
+    job, seen = replace(desk.job(desk.directory / "many", "", "stars"), output=Path("out.parquet")), []
     for name in ("local", "ray"):
         monkeypatch.chdir(desk.directory / name)
         local = name == "local"
@@ -76,9 +74,7 @@ def test_the_same_bytes_as_the_local_engine(desk: Desk, small_blocks: int, monke
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LAYOUTS if kind != "one"])
-def test_several_answers_a_text_have_the_same_bytes(
-    kind: str, desk_of: Callable[[str], Desk], small_blocks: int
-) -> None:
+def test_several_answers_a_text_have_the_same_bytes(kind, desk_of, small_blocks):
     desk = desk_of(kind)
     source = desk.rows(2 * small_blocks + 3)
     source.write_text("{broken\n" + source.read_text())
@@ -89,11 +85,11 @@ def test_several_answers_a_text_have_the_same_bytes(
         assert desk.bytes(f"ray.jsonl{beside}") == desk.bytes(f"local.jsonl{beside}")
 
 
-def test_a_worker_that_is_killed_costs_no_row(desk: Desk, small_blocks: int) -> None:
+def test_a_worker_that_is_killed_costs_no_row(desk, small_blocks):
     """SIGKILL of the only worker while it has blocks in hand: another takes its place."""
-    source, killed = desk.rows(12 * small_blocks), list[psutil.Process]()
+    source, killed = desk.rows(12 * small_blocks), []
 
-    def kill_once(tally: Tally) -> None:
+    def kill_once(tally):
         if not killed:
             killed.extend(descendants(os.getpid(), "ray::Worker"))
             for process in killed:
@@ -122,13 +118,12 @@ score_file(load, job, Cluster(workers=1), show)
 """
 
 
-def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small_blocks: int) -> None:
+def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk, small_blocks):
     """SIGKILL of a driver with a cluster of its own: the workers end with it, what was done is kept."""
     source = desk.rows(40 * small_blocks)
     job = desk.job(source, "out.csv", resume=True)
     command = [sys.executable, "-c", _DRIVER, str(desk.model), str(source), str(job.output), str(small_blocks)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAY_worker_niceness": "0"})
-    assert process.stdout is not None
     assert int(process.stdout.readline()) >= small_blocks
     workers = descendants(process.pid, "ray::Worker")
     assert len(workers) == 1
@@ -144,7 +139,7 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small
     process.communicate()
     assert not job.output.exists()
     assert psutil.wait_procs(workers, timeout=60)[1] == []
-    seen: list[Tally] = []
+    seen = []
     by_ray(desk, job, on_progress=seen.append)
     assert seen[-1].rows == 40 * small_blocks
     assert 0 < seen[-1].resumed < 40 * small_blocks
@@ -152,17 +147,17 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(desk: Desk, small
     assert desk.bytes("out.csv") == desk.bytes("local.csv")
 
 
-def test_what_a_reader_finds_wrong_is_told_as_it_is(desk: Desk) -> None:
+def test_what_a_reader_finds_wrong_is_told_as_it_is(desk):
     source = desk.lines([json.dumps({"text": "a1"})] * 3 + ["{broken"])
     with pytest.raises(DataError, match=r"in\.jsonl, line 4: broken JSON.*Without --strict"):
         by_ray(desk, desk.job(source, "out.csv", strict=True))
     assert not (desk.directory / "out.csv").exists()
 
 
-def test_what_a_worker_raises_is_told_as_it_is() -> None:
-    done: list[float] = []
+def test_what_a_worker_raises_is_told_as_it_is():
+    done = []
 
-    def breaks() -> float:
+    def breaks():
         raise DataError("in.csv breaks off")
 
     with pytest.raises(DataError, match=r"^in\.csv breaks off$"):

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,12 +24,12 @@ from uatlite.scoring.pick import (
     suspects,
     text_vectors,
 )
-from uatlite.text.rows import Row, read_rows
+from uatlite.text.rows import read_rows
 from uatlite.text.write import write_rows
 from uatlite.values import Choices
 
 
-def scored(rows: int = 200) -> list[Candidate]:
+def scored(rows=200):
     """Rows of which 120 are answered, 20 out of scope and 60 doubtful, each with words of its own."""
     made = []
     for place in range(rows):
@@ -40,7 +39,7 @@ def scored(rows: int = 200) -> list[Candidate]:
     return made
 
 
-def test_parts_probabilities_and_reasons() -> None:
+def test_parts_probabilities_and_reasons():
     picked = pick(scored(), 40, seed=3)
     assert Counter(one.reason for one in picked) == {RANDOM: 30, DOUBTFUL: 5, OUTSIDE: 5}
     for one in picked:
@@ -51,8 +50,8 @@ def test_parts_probabilities_and_reasons() -> None:
     assert picked == pick(scored(), 40, seed=3) != pick(scored(), 40, seed=4)
 
 
-def test_every_answer_is_drawn_as_often_as_its_probability_says() -> None:
-    counts: Counter[str] = Counter()
+def test_every_answer_is_drawn_as_often_as_its_probability_says():
+    counts = Counter()
     for seed in range(600):
         counts.update(one.row.id for one in pick(scored(), 40, random_share=0.75, seed=seed) if one.reason == RANDOM)
     assert len(counts) == 120
@@ -60,7 +59,7 @@ def test_every_answer_is_drawn_as_often_as_its_probability_says() -> None:
     assert np.abs(deviation).max() < 4.5
 
 
-def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates() -> None:
+def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates():
     rows = [replace(row, text="the same text again") if row.id in ("r20", "r21", "r22") else row for row in scored()]
     doubtful = [one.row for one in pick(rows, 40) if one.reason == DOUBTFUL]
     assert sum(row.text == "the same text again" for row in doubtful) == 1
@@ -69,7 +68,7 @@ def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates() -> None:
     assert Counter(one.reason for one in pick(same, 40)) == {RANDOM: 38, DOUBTFUL: 1, OUTSIDE: 1}
 
 
-def test_few_rows_all_rows_and_no_decisions() -> None:
+def test_few_rows_all_rows_and_no_decisions():
     everything = pick(scored(), 500)
     assert {one.inclusion for one in everything} == {1.0}
     plain = pick(scored(), 50, random_share=1.0, of="all")
@@ -84,7 +83,7 @@ def test_few_rows_all_rows_and_no_decisions() -> None:
         pick(scored(), 5, of="answer")
 
 
-def test_vectors_of_the_same_words_are_the_same() -> None:
+def test_vectors_of_the_same_words_are_the_same():
     one, again, other, pair, question = text_vectors(
         ["a good film", "A good film!", "bad", ("a good", "film"), Choices("a", ("good", "film"))]
     )
@@ -97,11 +96,11 @@ def test_vectors_of_the_same_words_are_the_same() -> None:
 FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
 
 
-def rows_of(path: Path) -> list[dict[str, object]]:
-    return [dict(row.values) for row in read_rows(path) if isinstance(row, Row)]
+def rows_of(path):
+    return [dict(row.values) for row in read_rows(path)]
 
 
-def test_files_for_people(tmp_path: Path) -> None:
+def test_files_for_people(tmp_path):
     for name in ("rows.jsonl", "rows.csv"):
         write_rows(tmp_path / name, (row.as_row() for row in pick(scored(), 8)))
     lines = rows_of(tmp_path / "rows.jsonl")
@@ -110,11 +109,11 @@ def test_files_for_people(tmp_path: Path) -> None:
     assert [row["id"] for row in rows_of(tmp_path / "rows.csv")] == [line["id"] for line in lines]
 
 
-def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
+def test_scored_files_of_every_format_are_read(tmp_path):
     columns = {"id": "7", "text": "a film", "label": "good", "abstain": True, "confidence": 0.6, "logit_margin": 1.5}
     columns |= {"scope": 0.001, "out_of_scope": True}
 
-    def written(name: str, row: dict[str, object]) -> str:
+    def written(name, row):
         write_rows(tmp_path / name, [row])
         return str(tmp_path / name)
 
@@ -131,10 +130,9 @@ def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
         current_scores(inside, "entropy")
 
 
-def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:
+def test_inclusion_probabilities_are_for_all_rows_or_for_none():
     assert inclusion_of([{}, {"inclusion": ""}]) is None
     found = inclusion_of([{"inclusion": "0.25"}, {"inclusion": 1}])
-    assert found is not None
     assert found.tolist() == [0.25, 1.0]
     with pytest.raises(DataError, match="1 of 2 labelled rows have no inclusion"):
         inclusion_of([{"inclusion": 0.1}, {}])
@@ -142,13 +140,13 @@ def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:
         inclusion_of([{"inclusion": "often"}])
 
 
-def test_rows_that_are_probably_mislabelled(tmp_path: Path) -> None:
+def test_rows_that_are_probably_mislabelled(tmp_path):
     path = tmp_path / "scored.jsonl"
     rows = [{"id": str(i), "input_label": "good" if i % 2 else "bad", "label": "good"} for i in range(40)]
     for row in rows:
         right = 0.9 if row["id"] != "7" else 0.02
         good = right if row["input_label"] == "good" else 1 - right
-        row |= {"p_bad": 1 - good, "p_good": good}  # type: ignore[dict-item]
+        row |= {"p_bad": 1 - good, "p_good": good}
     path.write_text("\n".join(map(json.dumps, rows)))
     (found,) = suspects(str(path), "input_label")
     assert (found["id"], found["input_label"], found["suggested"]) == ("7", "good", "bad")
@@ -160,7 +158,7 @@ def test_rows_that_are_probably_mislabelled(tmp_path: Path) -> None:
         suspects(str(path), "input_labels")
 
 
-def flipped(rows: int, share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def flipped(rows, share, seed=0):
     rng = np.random.default_rng(seed)
     true = rng.integers(0, 3, rows)
     logits = rng.normal(0, 1, (rows, 3))
@@ -170,7 +168,7 @@ def flipped(rows: int, share: float, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return softmax(logits, axis=1), given, wrong
 
 
-def test_it_is_what_a_loop_over_rows_finds() -> None:
+def test_it_is_what_a_loop_over_rows_finds():
     probabilities, given, _ = flipped(200, 0.1)
     thresholds = [probabilities[given == c, c].mean() for c in range(3)]
     assert class_thresholds(probabilities, given) == pytest.approx(thresholds)
@@ -186,14 +184,14 @@ def test_it_is_what_a_loop_over_rows_finds() -> None:
     assert (likely[order] != given[order]).all()
 
 
-def test_most_flipped_labels_are_found_and_few_others() -> None:
+def test_most_flipped_labels_are_found_and_few_others():
     probabilities, given, wrong = flipped(2000, 0.1)
     order, _ = probably_mislabelled(probabilities, given)
     assert wrong[order].mean() > 0.8
     assert wrong[order].sum() > 0.5 * wrong.sum()
 
 
-def test_a_class_without_rows_is_never_suggested_and_sums_are_checked() -> None:
+def test_a_class_without_rows_is_never_suggested_and_sums_are_checked():
     _, likely = probably_mislabelled([[0.1, 0.2, 0.7], [0.6, 0.2, 0.2], [0.2, 0.7, 0.1]], [1, 0, 1])
     assert 2 not in likely
     with pytest.raises(InputError, match=r"sums to 0\.3"):

@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from uatlite.classifier.record import Calibration
 from uatlite.errors import DataError
 from uatlite.scoring.scored_rows import ScoredRow, scored_rows
 from uatlite.scoring.watch import Watch
@@ -22,13 +20,13 @@ HOUR = "2026-11-17T04"
 SCORES = np.arange(60.0)
 
 
-def watch_of(score: str, scope: bool, time: str | None = None) -> Watch:
+def watch_of(score, scope, time=None):
     calibration = SimpleNamespace(shift=summarise(SCORES, score=score), scope=Scope(0.01, 0, SCORES) if scope else None)
-    return Watch(cast(Calibration, calibration), Path("state.json"), time=time)
+    return Watch(calibration, Path("state.json"), time=time)
 
 
 WATCH = watch_of("logit-margin", True)
-ANSWERS: dict[str, tuple[dict[str, Any], Any, str]] = {
+ANSWERS = {
     "one": ({"label": "a"}, "a", "a"),
     "labels": ({"labels": ["joy"], "withheld": ["fear"]}, ["joy"], "joy"),
     "several labels": ({"labels": ["joy", "fear"], "withheld": []}, ["joy", "fear"], "several"),
@@ -48,9 +46,9 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_format_and_memory_hold_the_same(name: str, tmp_path: Path) -> None:
+def test_every_format_and_memory_hold_the_same(name, tmp_path):
     columns, answer, label = ANSWERS[name]
-    row: dict[str, object] = {
+    row = {
         "id": "1", **columns, "abstain": True, "confidence": 0.9, "logit_margin": 2.5, "scope": 0.25,
         "out_of_scope": False,
     }  # fmt: skip
@@ -68,7 +66,7 @@ def test_every_format_and_memory_hold_the_same(name: str, tmp_path: Path) -> Non
         WATCH.check(Row(scored.file, scored.line, scored.values))
 
 
-def test_a_score_is_higher_where_it_is_more_trustworthy() -> None:
+def test_a_score_is_higher_where_it_is_more_trustworthy():
     row = ScoredRow({"label": "a", "confidence": 0.9, "entropy": 0.3, "log_odds": -1.5})
     assert [row.score(name) for name in ("confidence", "entropy", "log_odds")] == [0.9, -0.3, -1.5]
     values = {**row.values, "time": "2026-11-17 06:30:00+02:00"}
@@ -81,7 +79,7 @@ def test_a_score_is_higher_where_it_is_more_trustworthy() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("1", True), (1, True), (False, False),
                                              ("false", False), ("0", False), ("", None), (None, None)])  # fmt: skip
-def test_truth_values_are_read_in_one_way(text: object, value: bool | None) -> None:
+def test_truth_values_are_read_in_one_way(text, value):
     row = ScoredRow({"label": "a", "confidence": 0.9, "abstain": text, "out_of_scope": text})
     assert row.truth("abstain") is value
     assert row.answered is (not value)
@@ -89,12 +87,12 @@ def test_truth_values_are_read_in_one_way(text: object, value: bool | None) -> N
     assert (watched.abstain, watched.out_of_scope) == (value, value)
 
 
-def test_a_kept_column_is_not_taken_for_the_answer() -> None:
+def test_a_kept_column_is_not_taken_for_the_answer():
     row = ScoredRow({"id": "1", "label": "joy", "labels": ["fear"], "confidence": 0.9})
     assert (row.answer_column, row.kept, row.answer) == ("labels", ["id", "label"], ["fear"])
 
 
-def test_files_that_are_not_scored_say_why(tmp_path: Path) -> None:
+def test_files_that_are_not_scored_say_why(tmp_path):
     row = Row("rows.csv", 2, {"label": "a", "confidence": "0.5"})
     with pytest.raises(DataError) as caught:
         WATCH.check(row)

@@ -3,30 +3,28 @@
 import io
 import json
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from uatlite.classifier.product import KINDS
 from uatlite.errors import DataError
-from uatlite.scoring.source import LabelledRows, Source
+from uatlite.scoring.source import Source
 from uatlite.text.examples import find_layout
 from uatlite.text.rows import read_rows
-from uatlite.text.schema import GoldForm, Layout
+from uatlite.text.schema import Layout
 from uatlite.values import Example, Span, Words
 
 
-def write(path: Path, rows: Sequence[object]) -> Path:
+def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def layout_of(path: Path, layout: Layout | None = None) -> Layout:
+def layout_of(path, layout=None):
     return find_layout(read_rows(path), layout or Layout())
 
 
-def labelled(path: Path, classes: Sequence[str], layout: Layout | None = None, *, strict: bool = False) -> LabelledRows:
+def labelled(path, classes, layout=None, *, strict=False):
     return Source(str(path)).labelled(layout or layout_of(path), classes, strict=strict)
 
 
@@ -45,9 +43,7 @@ def labelled(path: Path, classes: Sequence[str], layout: Layout | None = None, *
         ({"other": 1}, None, "class"),
     ],
 )
-def test_what_a_file_holds(
-    row: dict[str, object], named: tuple[str, str] | None, gold: GoldForm, tmp_path: Path
-) -> None:
+def test_what_a_file_holds(row, named, gold, tmp_path):
     given = Layout() if named is None else Layout(text=named[0], label=named[1])
     found = layout_of(write(tmp_path / "rows.jsonl", [row]), given)
     assert found.gold == gold
@@ -55,7 +51,7 @@ def test_what_a_file_holds(
         assert (found.text, found.label) == named
 
 
-def test_words_with_tags(tmp_path: Path) -> None:
+def test_words_with_tags(tmp_path):
     path = write(
         tmp_path / "rows.jsonl",
         [
@@ -72,7 +68,7 @@ def test_words_with_tags(tmp_path: Path) -> None:
         labelled(path, ("LOC", "PER"), strict=True)
 
 
-def test_files_without_a_usable_row(tmp_path: Path) -> None:
+def test_files_without_a_usable_row(tmp_path):
     empty = tmp_path / "empty.conll"
     empty.write_text("\n\n")
     with pytest.raises(DataError, match="has no usable row"):
@@ -90,12 +86,10 @@ def test_files_without_a_usable_row(tmp_path: Path) -> None:
         (["text", "label"], "text", "label"),
     ],
 )
-def test_the_first_rows_say_which_remembered_columns_there_are(
-    columns: list[str], text: str, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_rows_say_which_remembered_columns_there_are(columns, text, label, tmp_path, monkeypatch):
     """Of a file and of standard input alike, without losing a row."""
     path = write(tmp_path / "rows.jsonl", [{"other": 1}, *[dict.fromkeys(columns, f"a{n}") for n in range(150)]])
-    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes())))  # type: ignore[arg-type]
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes())))
     monkeypatch.setattr(sys, "stdin", stdin)
     for source in (Source(str(path)), Source("-")):
         layout = source.layout(Layout(), {"text": None, "label": None}, {"text": "body", "label": "stars"})
@@ -104,7 +98,7 @@ def test_the_first_rows_say_which_remembered_columns_there_are(
         assert len(list(source.items(layout))) == 151
 
 
-def test_words_are_for_models_of_entities(tmp_path: Path) -> None:
+def test_words_are_for_models_of_entities(tmp_path):
     source = Source(str(write(tmp_path / "rows.jsonl", [{"tokens": ["Ada"]}])))
     assert source.text_layout(Layout(), "labels") == Layout()
     found = source.text_layout(Layout(), "entities")
@@ -115,12 +109,12 @@ def test_words_are_for_models_of_entities(tmp_path: Path) -> None:
     assert source.gold_layout(Layout(label=None), "labels").label == "labels"
 
 
-def test_the_first_question_says_how_many_options_there_are(tmp_path: Path) -> None:
+def test_the_first_question_says_how_many_options_there_are(tmp_path):
     path = write(
         tmp_path / "rows.jsonl", [{"q": "a", "o": options} for options in (["x"], ["x", "y"], ["x", "y", "z"])]
     )
     layout = Layout(text="q", options="o", label=None)
     rejected, read, other = Source(str(path)).items(layout, kind=KINDS["choice"])
     assert isinstance(read, Example)
-    assert "does not hold two or more options" in rejected.reason  # type: ignore[union-attr]
-    assert "3 options, where the other questions have 2" in other.reason  # type: ignore[union-attr]
+    assert "does not hold two or more options" in rejected.reason
+    assert "3 options, where the other questions have 2" in other.reason

@@ -6,10 +6,7 @@ import random
 import time
 from dataclasses import replace
 from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
 from uatlite.scoring.watch_state import (
-    CountedFile,
     HourTally,
     Timeline,
     WatchedRow,
@@ -36,12 +32,12 @@ CALIBRATION = 200
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 
-def calibration(score: str = "logit-margin", moved: float = 0.0) -> SimpleNamespace:
+def calibration(score="logit-margin", moved=0.0):
     """What a watch reads of a calibration: scores and strangeness of 200 rows."""
     return SimpleNamespace(shift=summarise(NORMAL + moved, score=score), scope=Scope(0.01, 0, NORMAL))
 
 
-def rows(first: int, number: int, *, moved: float = 0.0) -> list[dict[str, Any]]:
+def rows(first, number, *, moved=0.0):
     """Scored rows, numbered from `first`; with `moved` they are stranger."""
     rng = np.random.default_rng(first + 1)
     strange, margins = rng.normal(moved, 1, size=number), rng.normal(size=number)
@@ -56,23 +52,23 @@ def rows(first: int, number: int, *, moved: float = 0.0) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def write(path: Path, some: list[dict[str, Any]], mode: str = "a") -> None:
+def write(path, some, mode="a"):
     with path.open(mode) as file:
         file.writelines(json.dumps(row) + "\n" for row in some)
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
+def watch(tmp_path):
     return Watch(calibration(), tmp_path / "state" / "watch.json", time="at", patience=0.3)
 
 
 @pytest.fixture
-def scored(tmp_path: Path) -> Path:
+def scored(tmp_path):
     (tmp_path / "scored").mkdir()
     return tmp_path / "scored"
 
 
-def test_looks_add_up_to_one_look(watch: Watch, scored: Path, tmp_path: Path) -> None:
+def test_looks_add_up_to_one_look(watch, scored, tmp_path):
     for number in range(5):
         write(scored / f"{number % 2}.jsonl", rows(1000 * number, 150))
         watch.look(str(scored))
@@ -90,13 +86,12 @@ def test_looks_add_up_to_one_look(watch: Watch, scored: Path, tmp_path: Path) ->
     assert once.timeline.hours["2026-11-17T03"].labels == {"a": 75, "b": 75}
 
 
-def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
+def test_an_alarm_its_rows_and_the_reset(watch, scored):
     write(scored / "a.jsonl", rows(0, 400))
     assert watch.look(str(scored)).alarm is None
     write(scored / "b.jsonl", rows(5000, 300, moved=1.5))
     state = watch.look(str(scored))
     alarm = state.alarm
-    assert alarm is not None
     assert abs(alarm.change - 400) < 25
     assert 400 < alarm.row < 450
     assert (alarm.since, alarm.raised) == ("2026-11-17T05", "2026-11-17T05")
@@ -108,7 +103,7 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     changed = changed_rows(watch, state, str(scored), 400, around=5)
     assert changed.tally.rows == 300
     assert [row.number for row in changed.around] == list(range(395, 405))
-    assert [row.watched.scope for row in changed.strangest] == sorted(row.watched.scope for row in found[5:])[:20]  # type: ignore[type-var]
+    assert [row.watched.scope for row in changed.strangest] == sorted(row.watched.scope for row in found[5:])[:20]
 
     over = watch.acknowledge()
     assert over.alarm is None
@@ -116,7 +111,6 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     assert watch.look(str(scored)).alarm is None
     write(scored / "b.jsonl", rows(6000, 300, moved=1.5))
     again = watch.look(str(scored))
-    assert again.alarm is not None
     assert abs(again.alarm.change - 700) < 25
     normal = watch.acknowledge(fresh=True)
     write(scored / "b.jsonl", rows(7000, 900, moved=1.5))
@@ -128,7 +122,7 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
         watch.acknowledge()
 
 
-def test_rows_that_cannot_be_used_are_counted_apart(watch: Watch, scored: Path) -> None:
+def test_rows_that_cannot_be_used_are_counted_apart(watch, scored):
     broken = [{**rows(0, 1)[0], "confidence": None}, {**rows(0, 1)[0], "at": "yesterday"}]
     write(scored / "a.jsonl", [*rows(0, 5), *broken, *rows(5, 5)])
     (scored / "b.jsonl").write_text("no json\n")
@@ -137,10 +131,10 @@ def test_rows_that_cannot_be_used_are_counted_apart(watch: Watch, scored: Path) 
     assert [row.number for row in rows_since(watch, state, str(scored), 0)] == list(range(10))
 
 
-def look(watch: Watch, scored: Path) -> BaseProcess:
+def look(watch, scored):
     """Another process that looks, seven rows a block: many writings of the state, to be killed between and in them."""
 
-    def run() -> None:
+    def run():
         replace(watch, patience=60, block=7).look(str(scored))
 
     process = get_context("fork").Process(target=run)
@@ -148,7 +142,7 @@ def look(watch: Watch, scored: Path) -> BaseProcess:
     return process
 
 
-def test_a_kill_at_any_point_loses_and_repeats_nothing(watch: Watch, scored: Path) -> None:
+def test_a_kill_at_any_point_loses_and_repeats_nothing(watch, scored):
     write(scored / "a.jsonl", rows(0, 600))
     write(scored / "b.jsonl", rows(1000, 600))
     rng = random.Random(0)
@@ -175,7 +169,7 @@ def test_a_kill_at_any_point_loses_and_repeats_nothing(watch: Watch, scored: Pat
     assert len(list(rows_since(watch, state, str(scored), 0))) == 1200
 
 
-def test_two_processes_take_turns(watch: Watch, scored: Path) -> None:
+def test_two_processes_take_turns(watch, scored):
     write(scored / "a.jsonl", rows(0, 300))
     both = [look(watch, scored) for _ in range(2)]
     for process in both:
@@ -184,7 +178,7 @@ def test_two_processes_take_turns(watch: Watch, scored: Path) -> None:
     assert watch.read().rows == 300
 
 
-def test_a_held_state_is_an_error_after_a_while(watch: Watch, scored: Path) -> None:
+def test_a_held_state_is_an_error_after_a_while(watch, scored):
     write(scored / "a.jsonl", rows(0, 3))
     other = Watch(watch.calibration, watch.path, patience=0.1)
     with watch.locked(), pytest.raises(StoreError, match="in use by another process"):
@@ -192,7 +186,7 @@ def test_a_held_state_is_an_error_after_a_while(watch: Watch, scored: Path) -> N
     assert other.look(str(scored)).rows == 3
 
 
-def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
+def test_states_that_do_not_fit_are_refused(watch, scored):
     write(scored / "a.jsonl", rows(0, 3))
     watch.look(str(scored))
     with pytest.raises(StoreError, match=r"begun with the bound 0\.01, not 0\.05"):
@@ -209,12 +203,12 @@ def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
         Watch(watch.calibration, watch.path.with_name("other.json")).look(str(scored))
 
 
-def test_a_directory_without_calibration_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_calibration_is_refused(tmp_path):
     with pytest.raises(CalibrationError, match="uatlite calibrate"):
         Watch(watched_calibration(tmp_path), tmp_path / "state.json")
 
 
-def test_the_state_stays_small(watch: Watch, scored: Path) -> None:
+def test_the_state_stays_small(watch, scored):
     write(scored / "a.jsonl", rows(0, 2000))
     watch.look(str(scored))
     assert os.path.getsize(watch.path) < 8000
@@ -222,11 +216,11 @@ def test_the_state_stays_small(watch: Watch, scored: Path) -> None:
     assert dump(load(WatchState, dump(state), advice="")) == dump(state)
 
 
-def outcome(hour: str, *, answered: bool = True) -> WatchedRow:
+def outcome(hour, *, answered=True):
     return WatchedRow(hour, "a", 0.8, 1.0, abstain=not answered, out_of_scope=False)
 
 
-def test_old_hours_become_days() -> None:
+def test_old_hours_become_days():
     hours = [f"2026-{month:02d}-{day:02d}T{hour:02d}" for month in (1, 2) for day in range(1, 29) for hour in range(24)]
     timeline = Timeline()
     for hour in hours:
@@ -237,7 +231,7 @@ def test_old_hours_become_days() -> None:
     assert sum("T" in hour for hour in timeline.hours) == 14 * 24
 
 
-def test_shares_and_their_intervals() -> None:
+def test_shares_and_their_intervals():
     tally = HourTally.of([outcome("h"), outcome("h", answered=False)]) + HourTally.of([outcome("h")] * 98)
     shares = tally.shares()
     assert shares["answered"].value == 0.99
@@ -252,19 +246,19 @@ def test_shares_and_their_intervals() -> None:
 @pytest.mark.parametrize(
     "moment", ["2026-11-17T04:59:59Z", "2026-11-17 05:10+01:00", 1794888000, 1794888000000, "1794888000.5"]
 )
-def test_hours(moment: object) -> None:
+def test_hours(moment):
     assert hour_of(moment) == "2026-11-17T04"
     assert spelt_hour(hour_of(moment)) == "2026-11-17 04:00 UTC"
     assert spelt_hour("2026-11-17") == "2026-11-17"
 
 
-def line(number: int) -> str:
+def line(number):
     return json.dumps({"id": number, "label": "a"}) + "\n"
 
 
-def taken(source: Path, counted: list[CountedFile]) -> tuple[list[object], list[CountedFile]]:
+def taken(source, counted):
     """The ids of the new rows, and the files as they are counted afterwards."""
-    ids: list[object] = []
+    ids = []
     files = {file.name: file for file in counted}
     for file in grown_files(str(source), counted):
         rows = list(file.rows())
@@ -274,10 +268,10 @@ def taken(source: Path, counted: list[CountedFile]) -> tuple[list[object], list[
     return ids, list(files.values())
 
 
-def test_a_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_file_that_grows_goes_on_where_it_was(tmp_path):
     file = tmp_path / "log.jsonl"
-    counted: list[CountedFile] = []
-    seen: list[object] = []
+    counted = []
+    seen = []
     content = ""
     for number in range(6):
         content += line(number)
@@ -289,7 +283,7 @@ def test_a_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:
     assert taken(tmp_path, counted)[0] == []
 
 
-def test_a_csv_row_with_a_line_break_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_csv_row_with_a_line_break_is_whole_or_not_there(tmp_path):
     file = tmp_path / "log.csv"
     file.write_text('id,text\n1,"one\ntwo"\n2,"three\nfo')
     ids, counted = taken(tmp_path, [])
@@ -300,7 +294,7 @@ def test_a_csv_row_with_a_line_break_is_whole_or_not_there(tmp_path: Path) -> No
     assert taken(tmp_path, counted)[0] == []
 
 
-def test_a_rewritten_file_and_one_with_another_name_are_errors(tmp_path: Path) -> None:
+def test_a_rewritten_file_and_one_with_another_name_are_errors(tmp_path):
     (tmp_path / "log.jsonl").write_text(line(1) + line(2))
     _, counted = taken(tmp_path, [])
     (tmp_path / "log.jsonl").write_text(line(9) + line(2))
@@ -315,7 +309,7 @@ def test_a_rewritten_file_and_one_with_another_name_are_errors(tmp_path: Path) -
     assert taken(tmp_path, counted)[0] == [3]
 
 
-def test_parquet_gzip_and_what_predict_writes_beside(tmp_path: Path) -> None:
+def test_parquet_gzip_and_what_predict_writes_beside(tmp_path):
     for name in ("a.parquet", "b.jsonl.gz", "c.csv"):
         with row_writer(tmp_path / name) as write:
             for number in range(3):
@@ -328,14 +322,14 @@ def test_parquet_gzip_and_what_predict_writes_beside(tmp_path: Path) -> None:
     assert taken(tmp_path, counted)[0] == []
 
 
-def test_an_empty_directory_has_no_rows_yet(tmp_path: Path) -> None:
+def test_an_empty_directory_has_no_rows_yet(tmp_path):
     assert grown_files(str(tmp_path), []) == []
     (tmp_path / "new.jsonl").write_text("")
     (file,) = grown_files(str(tmp_path), [])
     assert taken(tmp_path, []) == ([], [replace(file.counted, done=True)])
 
 
-def test_addresses_are_refused(tmp_path: Path) -> None:
+def test_addresses_are_refused(tmp_path):
     with pytest.raises(DataError, match="remote"):
         grown_files("s3://bucket/rows", [])
     with pytest.raises(DataError, match="does not exist"):

@@ -2,20 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 
 from uatlite.serve.app import create_app
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.service import Service
 
 
 @contextmanager
-def running(product: Any, limits: Limits | None = None, **options: Any) -> Iterator[str]:
+def running(product, limits=None, **options):
     """The address of the service of a product, on a free port of loopback."""
     app = create_app(Service(product, limits), **options)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on", ws="none"))
@@ -30,12 +28,12 @@ def running(product: Any, limits: Limits | None = None, **options: Any) -> Itera
     assert not thread.is_alive()
 
 
-def ask(address: str, texts: list[Any], *, timeout: float = 30, **options: Any) -> httpx.Response:
+def ask(address, texts, *, timeout=30, **options):
     """POST /predict."""
     return httpx.post(f"{address}/predict", json={"texts": texts}, timeout=timeout, trust_env=False, **options)
 
 
-def same(answer: Mapping[str, Any], expected: Any) -> None:
+def same(answer, expected):
     """The answer of the service is what the product says offline, of whatever kind.
 
     A batch of one to three texts rounds otherwise than a larger one, in PyTorch; so says docs/guides/serve.md.
@@ -57,7 +55,7 @@ def same(answer: Mapping[str, Any], expected: Any) -> None:
         assert entity["decision"] == ("reported" if found["reported"] else "withheld")
 
 
-def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def _agree(given, expected):
     """What stands in both is the same."""
     shared = given.keys() & expected.keys()
     assert shared

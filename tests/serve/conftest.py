@@ -1,31 +1,27 @@
 """A saved, calibrated tiny classifier, the service around it, and the service on a real port."""
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.predictive import sigmoid
 from uatlite.serve.app import create_app
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.service import Service
 
 METHOD = "fast:samples=4"
-Texts = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
+def anyio_backend():
     """What runs coroutines that are tests."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
-def saved(tmp_path_factory: pytest.TempPathFactory, product_of: Callable[..., Any], made_texts: Texts) -> Path:
+def saved(tmp_path_factory, product_of, made_texts):
     """The directory of a classifier of three classes with a rule, label sets and a summary to tell a shift by."""
     directory, texts = tmp_path_factory.mktemp("serve") / "saved", made_texts(150)
     classifier = product_of("one", METHOD)
@@ -37,13 +33,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory, product_of: Callable[..., An
 
 
 @pytest.fixture(scope="session")
-def classifier(saved: Path) -> UncertaintyClassifier:
+def classifier(saved):
     """The saved classifier, loaded; no test may change it."""
     return UncertaintyClassifier.from_pretrained(saved)
 
 
 @pytest.fixture(scope="session")
-def one_pass(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyClassifier:
+def one_pass(product_of, made_texts):
     """A classifier without sampling, with a scope and a menu of risks; no test may change it."""
     classifier, texts = product_of("one", "analytic"), made_texts(240, seed=3)
     labels = classifier.predict(texts).predicted
@@ -52,7 +48,7 @@ def one_pass(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyCl
 
 
 @pytest.fixture(scope="session")
-def labeler(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyLabeler:
+def labeler(product_of, made_texts):
     """A labeler of four labels with a rule, a scope and a summary to tell a shift by; no test may change it."""
     made, texts = product_of("labels", "analytic"), made_texts(200, seed=4)
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
@@ -61,7 +57,7 @@ def labeler(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyLab
 
 
 @pytest.fixture(scope="session")
-def tagger(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyTagger:
+def tagger(product_of, made_texts):
     """A tagger of two types with a rule and a summary to tell a shift by; no test may change it."""
     made = product_of("entities", "analytic")
     found, generator = made.predict(made_texts(300, seed=6)), np.random.default_rng(0)
@@ -74,14 +70,14 @@ def tagger(product_of: Callable[..., Any], made_texts: Texts) -> UncertaintyTagg
 
 
 @pytest.fixture
-def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestClient]]:
+def client_of(request):
     """`client_of(product, limits=None, watch=None, raises=False, **options)`: a client of its service, until the end.
 
     A product is given by the name of its fixture, or itself.
     """
     with ExitStack() as stack:
 
-        def made(product: Any, limits: Limits | None = None, *, raises: bool = False, **options: Any) -> TestClient:
+        def made(product, limits=None, *, raises=False, **options):
             product = request.getfixturevalue(product) if isinstance(product, str) else product
             service = Service(product, limits, watch=options.pop("watch", None))
             return stack.enter_context(TestClient(create_app(service, **options), raise_server_exceptions=raises))
@@ -90,18 +86,18 @@ def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestClie
 
 
 @pytest.fixture
-def client(client_of: Callable[..., TestClient]) -> TestClient:
+def client(client_of):
     """A client of the classifier's service with its usual limits."""
     return client_of("classifier")
 
 
 @pytest.fixture
-def product(request: pytest.FixtureRequest) -> Any:
+def product(request):
     """The product of a parametrised name."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def api(product: Any, client_of: Callable[..., TestClient]) -> TestClient:
+def api(product, client_of):
     """A client of the service of `product`."""
     return client_of(product)

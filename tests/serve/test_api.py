@@ -1,36 +1,31 @@
 """The addresses: what they answer is what the product says offline, for each kind of model."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from serve.clients import same
-from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyTagger
 
 PRODUCTS = ("classifier", "labeler", "tagger")
 TEXT = "a1 a2 a3"
-Made = Callable[..., list[str]]
-ClientOf = Callable[..., TestClient]
 
 
-def of(*products: str) -> pytest.MarkDecorator:
+def of(*products):
     """Run a test, which takes `product`, for each of these."""
     return pytest.mark.parametrize("product", products or PRODUCTS, indirect=True)
 
 
-def predicted(client: TestClient, texts: list[Any]) -> list[dict[str, Any]]:
-    return client.post("/predict", json={"texts": texts}).json()["predictions"]  # type: ignore[no-any-return]
+def predicted(client, texts):
+    return client.post("/predict", json={"texts": texts}).json()["predictions"]
 
 
-def explained(client: TestClient, text: Any = TEXT, **asked: Any) -> dict[str, Any]:
-    return client.post("/explain", json={"text": text, **asked}).json()  # type: ignore[no-any-return]
+def explained(client, text=TEXT, **asked):
+    return client.post("/explain", json={"text": text, **asked}).json()
 
 
-FURTHER: dict[str, list[Any]] = {
+FURTHER = {
     "classifier": [("a1 a2", "a3")],
     "labeler": [("a1 a2", "a3"), "a1 " * 60],
     "tagger": [["a1", "a2 a3", "a4"]],
@@ -39,7 +34,7 @@ FURTHER: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("product", "name"), [(name, name) for name in PRODUCTS], indirect=["product"])
-def test_an_answer_is_what_the_product_says(api: TestClient, product: Any, name: str, made_texts: Made) -> None:
+def test_an_answer_is_what_the_product_says(api, product, name, made_texts):
     texts = [*made_texts(20, seed=5), *FURTHER[name], " ".join(made_texts(8, seed=8))]
     reply = api.post("/predict", json={"texts": texts}).json()
     assert (reply["calibrated"], reply["method"]) == (True, product.method.name)
@@ -50,14 +45,12 @@ def test_an_answer_is_what_the_product_says(api: TestClient, product: Any, name:
     assert api.post("/predict", json={"texts": TEXT}).json()["predictions"] == predicted(api, [TEXT])  # a list of one
 
 
-def test_a_text_alone_is_answered_to_the_bit(client: TestClient, classifier: UncertaintyClassifier) -> None:
+def test_a_text_alone_is_answered_to_the_bit(client, classifier):
     assert predicted(client, [TEXT])[0]["probabilities"] == classifier.predict([TEXT])[0].probabilities
 
 
 @of("labeler")
-def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
-    api: TestClient, product: UncertaintyLabeler, made_texts: Made
-) -> None:
+def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(api, product, made_texts):
     texts, calibration = made_texts(40, seed=6), product.calibration_
     offline = product.predict(texts, check_shift=False).answers
     at_threshold = replace(offline, log_odds=np.full(len(offline), calibration.rule.threshold))
@@ -71,7 +64,7 @@ def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
 
 
 @of()
-def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api: TestClient, made_texts: Made) -> None:
+def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api, made_texts):
     requests = (made_texts(100, seed=9), ["a3 a3 a3"] * 100, ["a3"])
     usual, odd, few = (api.post("/predict", json={"texts": texts}).json()["shift"] for texts in requests)
     assert (usual["shifted"], odd["shifted"], few["shifted"]) == (False, True, None)
@@ -80,7 +73,7 @@ def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api: Test
 
 
 @of("classifier", "labeler")
-def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(product: Any, client_of: ClientOf) -> None:
+def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(product, client_of):
     client = client_of(type(product)(product.model, product.tokenizer, "base"))
     reply, told = client.post("/predict", json={"texts": ["a1 a2"]}).json(), client.get("/model").json()
     (answer,) = reply["predictions"]
@@ -94,10 +87,8 @@ def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(product: Any, 
     assert decisions <= {(0.5, False)}  # without a rule labels above one half are reported
 
 
-def test_multiple_choice_questions_of_unlike_sizes_share_a_request(
-    tiny: Callable[..., object], classifier: UncertaintyClassifier, client_of: ClientOf
-) -> None:
-    client = client_of(UncertaintyClassifier(tiny("bert", choices=True), classifier.tokenizer, "fast:samples=2"))  # type: ignore[arg-type]
+def test_multiple_choice_questions_of_unlike_sizes_share_a_request(tiny, classifier, client_of):
+    client = client_of(UncertaintyClassifier(tiny("bert", choices=True), classifier.tokenizer, "fast:samples=2"))
     two = {"question": "a1 a2", "options": ["a3", "a4"]}
     three = {"question": "a5", "options": ["a6", "a7", "a8"]}
     answers = predicted(client, [two, three, two])
@@ -109,7 +100,7 @@ def test_multiple_choice_questions_of_unlike_sizes_share_a_request(
     assert (told["kind"], told["multiple_choice"], told["classes"]) == ("choice", True, [])
 
 
-def test_an_explanation_shows_all_sides(client: TestClient, classifier: UncertaintyClassifier) -> None:
+def test_an_explanation_shows_all_sides(client, classifier):
     reply, expected = explained(client, masking=True), classifier.explain(TEXT)
     assert reply["promised"] is True
     assert reply["answer"]["probabilities"] == expected.prediction.probabilities
@@ -127,14 +118,12 @@ def test_an_explanation_shows_all_sides(client: TestClient, classifier: Uncertai
 
 
 @pytest.mark.parametrize("settings", [{}, {"samples": 9}], ids=["served", "other"])
-def test_an_explanation_runs_the_passes_once(
-    client: TestClient, classifier: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
-) -> None:
-    passes: list[int] = []
+def test_an_explanation_runs_the_passes_once(client, classifier, monkeypatch, settings):
+    passes = []
     method = type(classifier.method)
     run = method.run
 
-    def counting(self: Any, *args: Any, **options: Any) -> Any:
+    def counting(self, *args, **options):
         passes.append(self.passes)
         return run(self, *args, **options)
 
@@ -143,7 +132,7 @@ def test_an_explanation_runs_the_passes_once(
     assert passes == [len(reply["passes"])]
 
 
-def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestClient) -> None:
+def test_other_settings_change_what_is_shown_and_are_not_promised(client):
     tried = ({}, {"samples": 4, "gate": "q"}, {"samples": 9, "penalty": 3, "gate": "k"}, {"gate": "none"})
     served, equal, other, plain = (explained(client, settings=settings) for settings in tried)
     assert equal == served
@@ -154,7 +143,7 @@ def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestCl
     assert client.post("/predict", json={"texts": [TEXT]}).json()["method"] == "fast:samples=4"
 
 
-def check_origins(origins: dict[str, Any], expected: Any) -> None:
+def check_origins(origins, expected):
     assert origins["variance"] == pytest.approx(expected.variance)
     assert [word["text"] for word in origins["words"]] == [word.word.text for word in expected.words]
     assert [word["share"] for word in origins["words"]] == pytest.approx([word.share for word in expected.words])
@@ -165,7 +154,7 @@ def check_origins(origins: dict[str, Any], expected: Any) -> None:
 
 @of("labeler")
 @pytest.mark.parametrize("label", [None, "fear"])
-def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, label: str | None) -> None:
+def test_one_label_is_explained(api, product, label):
     reply, expected = explained(api, label=label), product.explain(TEXT, label)
     assert reply["label"] == expected.label
     same(reply["answer"], expected.prediction)
@@ -174,7 +163,7 @@ def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, la
 
 
 @of("tagger")
-def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, made_texts: Made) -> None:
+def test_one_entity_is_explained(api, product, made_texts):
     predictions = product.predict(made_texts(30, seed=7), check_shift=False)
     text = next(prediction.text for prediction in predictions if len(prediction.entities) > 1)
     for entity in (None, 1):
@@ -189,7 +178,7 @@ def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, ma
 
 
 @of("classifier", "labeler")
-def test_a_method_without_dropout_is_explained_by_the_standard_one(product: Any, client_of: ClientOf) -> None:
+def test_a_method_without_dropout_is_explained_by_the_standard_one(product, client_of):
     plain, standard = (type(product)(product.model, product.tokenizer, method) for method in ("base", "analytic"))
     reply, expected = explained(client_of(plain)), standard.explain(TEXT)
     variance = getattr(expected, "variance", None) or float(expected.attribution.total[0])
@@ -209,9 +198,7 @@ def test_a_method_without_dropout_is_explained_by_the_standard_one(product: Any,
     ],
     indirect=["product"],
 )
-def test_the_model_is_described_without_its_place(
-    api: TestClient, product: Any, saved: object, kind: str, classes: list[str]
-) -> None:
+def test_the_model_is_described_without_its_place(api, product, saved, kind, classes):
     reply = api.get("/model")
     assert str(saved) not in reply.text
     told, (rule,) = reply.json(), product.calibration_.rules
@@ -221,7 +208,7 @@ def test_the_model_is_described_without_its_place(
 
 
 @of("one_pass", "labeler", "tagger")
-def test_the_menu_is_that_of_the_calibration(api: TestClient, product: Any) -> None:
+def test_the_menu_is_that_of_the_calibration(api, product):
     told, menu = api.get("/model").json(), product.calibration_.menu
     comparison, curve = product.calibration_.comparison, menu.curve
     assert told["comparison"] == (None if comparison is None else comparison.describe())
@@ -234,7 +221,7 @@ def test_the_menu_is_that_of_the_calibration(api: TestClient, product: Any) -> N
         assert line["coverage"] == (None if expected.rule is None else expected.rule.coverage)
 
 
-def test_a_rule_for_recall_alone_is_told(tagger: UncertaintyTagger, made_texts: Made, client_of: ClientOf) -> None:
+def test_a_rule_for_recall_alone_is_told(tagger, made_texts, client_of):
     texts = made_texts(300, seed=6)
     predictions = tagger.predict(texts, check_shift=False)
     gold = [[(entity.start, entity.end, entity.label) for entity in entities] for entities in predictions.entities]
@@ -245,7 +232,7 @@ def test_a_rule_for_recall_alone_is_told(tagger: UncertaintyTagger, made_texts: 
     assert None not in [answer["abstain"] for answer in predicted(client, texts[:9])]
 
 
-def test_probes_and_counters(client: TestClient) -> None:
+def test_probes_and_counters(client):
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
     client.post("/predict", json={"texts": ["a1", "a2"]})

@@ -2,10 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -17,28 +15,28 @@ pytestmark = pytest.mark.anyio
 class Desk:
     """A queue whose worker answers with squares, remembers its batches, fails on 13, and can be held back."""
 
-    def __init__(self, executor: ThreadPoolExecutor, **settings: Any) -> None:
-        self.queue: Batcher[int, int] = Batcher(self.squares, executor, **settings)
-        self.batches: list[list[int]] = []
+    def __init__(self, executor, **settings):
+        self.queue = Batcher(self.squares, executor, **settings)
+        self.batches = []
         self.go = threading.Event()
-        self.first: asyncio.Task[list[int]] | None = None
+        self.first = None
 
-    def squares(self, numbers: list[int]) -> list[int]:
+    def squares(self, numbers):
         self.batches.append(numbers)
         assert self.go.wait(20)
         if 13 in numbers:
             raise ZeroDivisionError("13")
         return [number * number for number in numbers]
 
-    def ask(self, *numbers: int, seconds: float = 10) -> "asyncio.Task[list[int]]":
+    def ask(self, *numbers, seconds=10):
         return asyncio.create_task(self.queue.submit(numbers, seconds))
 
-    async def until_waiting(self, count: int) -> None:
+    async def until_waiting(self, count):
         await until(lambda: len(self.queue) == count)
 
 
 @asynccontextmanager
-async def started(*, busy: bool = False, workers: int = 1, **options: Any) -> AsyncIterator[Desk]:
+async def started(*, busy=False, workers=1, **options):
     """A queue at work; a `busy` one is held back over a 1, the question `first`, until `go` is set."""
     settings = {"most": 4, "waiting": 8, "gather": 0.01, "workers": workers} | options
     with ThreadPoolExecutor(workers) as executor:
@@ -54,13 +52,13 @@ async def started(*, busy: bool = False, workers: int = 1, **options: Any) -> As
         await loop
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition):
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.002)
 
 
-async def test_workers_share_what_waits_and_run_side_by_side() -> None:
+async def test_workers_share_what_waits_and_run_side_by_side():
     async with started(workers=2, waiting=20, gather=0.05) as desk:
         desk.go.clear()
         asked = [desk.ask(n) for n in range(6)]
@@ -72,14 +70,14 @@ async def test_workers_share_what_waits_and_run_side_by_side() -> None:
     assert sorted(number for batch in desk.batches for number in batch) == [*range(6), 7]
 
 
-async def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer() -> None:
+async def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer():
     async with started(gather=0.1, waiting=20) as desk:
         answers = await asyncio.gather(*(desk.ask(n, n + 100) for n in range(5)))
     assert answers == [[n * n, (n + 100) ** 2] for n in range(5)]
     assert [len(batch) for batch in desk.batches] == [4, 4, 2]
 
 
-async def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied() -> None:
+async def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied():
     async with started(busy=True, most=1, gather=0.0, waiting=3) as desk:  # what a worker has waits no longer
         others = desk.ask(2, 3, 4)
         await desk.until_waiting(3)
@@ -90,7 +88,7 @@ async def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied(
 
 
 @pytest.mark.parametrize("leave", ["timeout", "cancel"])
-async def test_who_stops_waiting_takes_its_questions_out(leave: str) -> None:
+async def test_who_stops_waiting_takes_its_questions_out(leave):
     async with started(busy=True, most=1, gather=0.0) as desk:
         left = desk.ask(2, 3, seconds=0.05 if leave == "timeout" else 10)
         await desk.until_waiting(2)
@@ -104,14 +102,14 @@ async def test_who_stops_waiting_takes_its_questions_out(leave: str) -> None:
     assert desk.batches == [[1]]
 
 
-async def test_a_question_that_fails_does_not_spoil_the_others() -> None:
+async def test_a_question_that_fails_does_not_spoil_the_others():
     async with started(gather=0.05) as desk:
         good, bad, also_good = await asyncio.gather(*map(desk.ask, (2, 13, 3)), return_exceptions=True)
     assert (good, also_good) == ([4], [9])
     assert isinstance(bad, ZeroDivisionError)
 
 
-async def test_a_stop_answers_what_was_accepted_and_takes_no_more() -> None:
+async def test_a_stop_answers_what_was_accepted_and_takes_no_more():
     async with started(busy=True, most=1, gather=0.0) as desk:
         asked = desk.ask(2, 3)
         await desk.until_waiting(2)
@@ -122,13 +120,13 @@ async def test_a_stop_answers_what_was_accepted_and_takes_no_more() -> None:
     assert [await desk.first, await asked] == [[1], [4, 9]]
 
 
-async def test_a_question_alone_does_not_wait_for_others() -> None:
+async def test_a_question_alone_does_not_wait_for_others():
     async with started(gather=1000.0) as desk:
         assert [await desk.ask(n) for n in (2, 3)] == [[4], [9]]
     assert desk.batches == [[2], [3]]
 
 
-async def test_a_worker_waits_for_as_many_as_came_last_time_and_no_more() -> None:
+async def test_a_worker_waits_for_as_many_as_came_last_time_and_no_more():
     async with started(busy=True, gather=1000.0) as desk:
         together = desk.ask(2, 3, 4)  # they wait for the worker
         await desk.until_waiting(3)
@@ -143,13 +141,13 @@ async def test_a_worker_waits_for_as_many_as_came_last_time_and_no_more() -> Non
     assert desk.batches == [[1], [2, 3, 4], [5, 6, 7]]
 
 
-async def test_fewer_than_last_time_are_answered_after_a_while() -> None:
+async def test_fewer_than_last_time_are_answered_after_a_while():
     async with started(gather=0.01) as desk:
         assert [await desk.ask(2, 3, 4), await desk.ask(5)] == [[4, 9, 16], [25]]
     assert desk.batches == [[2, 3, 4], [5]]
 
 
-async def test_a_batch_has_the_longest_waiting_question_and_those_of_similar_length() -> None:
+async def test_a_batch_has_the_longest_waiting_question_and_those_of_similar_length():
     async with started(busy=True, most=32, waiting=50, length=lambda number: number) as desk:
         numbers = [120, *range(100, 120), *range(121, 140)]
         asked = [desk.ask(number) for number in numbers]
@@ -163,7 +161,7 @@ async def test_a_batch_has_the_longest_waiting_question_and_those_of_similar_len
     assert sorted(number for batch in others for number in batch) == [*range(100, 110), *range(130, 140)]
 
 
-async def test_a_few_questions_are_not_divided() -> None:
+async def test_a_few_questions_are_not_divided():
     async with started(busy=True, most=32, waiting=50, length=lambda number: number) as desk:
         asked = [desk.ask(number) for number in range(20, 28)]
         await desk.until_waiting(8)

@@ -2,19 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
-from starlette.types import Message, Receive
 
 from uatlite.classifier.product import Predictor
 from uatlite.serve.http import Refusal, until_disconnect
 from uatlite.serve.service import Limits
 
 pytestmark = pytest.mark.anyio
-ClientOf = Callable[..., TestClient]
 JSON = {"content-type": "application/json"}
 QUESTION = {"question": "a1", "options": ["a2", "a3"]}
 
@@ -53,14 +48,14 @@ QUESTION = {"question": "a1", "options": ["a2", "a3"]}
     ],
     indirect=["product"],
 )
-def test_a_refusal_names_the_field(api: TestClient, path: str, body: object, field: str) -> None:
+def test_a_refusal_names_the_field(api, path, body, field):
     reply = api.post(path, content=json.dumps(body), headers=JSON)
     assert reply.status_code == 422
     assert reply.json()["error"]["fields"][0]["field"] == field
 
 
 @pytest.mark.parametrize("product", ["labeler"], indirect=True)
-def test_a_refusal_says_what_is_allowed(api: TestClient) -> None:
+def test_a_refusal_says_what_is_allowed(api):
     for path, body, allowed in (
         ("/explain", {"text": "a1", "label": "hope"}, "anger, joy, fear, relief"),
         ("/predict", {"texts": [QUESTION]}, "not for multiple choice"),
@@ -77,19 +72,19 @@ NO_REQUESTS = {
 
 @pytest.mark.parametrize("body", NO_REQUESTS)
 @pytest.mark.parametrize("path", ["/predict", "/explain"])
-def test_bodies_that_are_no_requests(client: TestClient, path: str, body: str) -> None:
+def test_bodies_that_are_no_requests(client, path, body):
     reply = client.post(path, content=NO_REQUESTS[body], headers=JSON)
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
 
 
-def test_a_body_without_its_content_type_is_told_about_it(client: TestClient) -> None:
+def test_a_body_without_its_content_type_is_told_about_it(client):
     for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "text/plain"}):
         reply = client.post("/predict", content=b'{"texts": ["a1"]}', headers=headers)
         assert reply.status_code == 415
         assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
-def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(client_of: ClientOf) -> None:
+def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(client_of):
     client = client_of("classifier", Limits(body=1000))
     whole, pieces, lying, good = (
         client.post("/predict", content=content, headers={**JSON, **headers})
@@ -105,10 +100,8 @@ def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(client_of: 
     assert "1,000 bytes" in pieces.json()["error"]["message"]
 
 
-def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(
-    client_of: ClientOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(self: Predictor, texts: list[Any]) -> None:
+def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(client_of, monkeypatch, caplog):
+    def fail(self, texts):
         raise ZeroDivisionError("/secret/path/model.safetensors")
 
     monkeypatch.setattr(Predictor, "predict", fail)
@@ -125,10 +118,10 @@ def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(
         client_of("classifier", raises=True).post("/predict", json={"texts": ["a1 a2 a3"]})
 
 
-def leaving(after: asyncio.Event) -> Receive:
+def leaving(after):
     """A client that leaves after an event."""
 
-    async def receive() -> Message:
+    async def receive():
         await after.wait()
         return {"type": "http.disconnect"}
 
@@ -138,11 +131,11 @@ def leaving(after: asyncio.Event) -> Receive:
 class Work:
     """Work without end, which knows whether it has begun and ended."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.begun = asyncio.Event()
         self.ended = False
 
-    async def __call__(self) -> None:
+    async def __call__(self):
         try:
             self.begun.set()
             await asyncio.Event().wait()
@@ -150,23 +143,22 @@ class Work:
             self.ended = True
 
 
-async def test_the_work_for_a_client_that_leaves_is_cancelled() -> None:
+async def test_the_work_for_a_client_that_leaves_is_cancelled():
     work, current = Work(), asyncio.current_task()
     with pytest.raises(Refusal) as refusal:
         await until_disconnect(leaving(work.begun), work())
     assert (refusal.value.status_code, work.ended) == (499, True)
-    assert current is not None
     assert current.cancelling() == 0  # the task itself goes on
 
 
-async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer() -> None:
+async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer():
     before = asyncio.all_tasks()
     assert await until_disconnect(leaving(asyncio.Event()), asyncio.sleep(0, 7)) == 7
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
 
 
-async def test_a_request_that_is_cancelled_from_outside_stays_cancelled() -> None:
+async def test_a_request_that_is_cancelled_from_outside_stays_cancelled():
     """As uvicorn does when its patience at a stop ends."""
     work = Work()
     task = asyncio.create_task(until_disconnect(leaving(asyncio.Event()), work()))

@@ -4,16 +4,13 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 import torch
 
 from serve.clients import ask, running, same
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.serve.service import Limits, Service
 
 pytestmark = pytest.mark.anyio
@@ -22,28 +19,26 @@ pytestmark = pytest.mark.anyio
 class Held:
     """A classifier, and its own predictor, that takes a while over each batch."""
 
-    def __init__(self, classifier: Any, seconds: float) -> None:
+    def __init__(self, classifier, seconds):
         self._classifier = classifier
         self._predictor = classifier.predictor()
         self._seconds = seconds
-        self.read: list[int] = []
+        self.read = []
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._predictor if hasattr(self._predictor, name) else self._classifier, name)
 
-    def predictor(self) -> Any:
+    def predictor(self):
         return self
 
-    def predict(self, texts: list[Any]) -> Any:
+    def predict(self, texts):
         self.read.append(len(texts))
         time.sleep(self._seconds)
         return self._predictor.predict(texts)
 
 
 @pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
-def test_concurrent_clients_share_batches_and_get_the_offline_answers(
-    product: Any, made_texts: Callable[..., list[str]]
-) -> None:
+def test_concurrent_clients_share_batches_and_get_the_offline_answers(product, made_texts):
     held = Held(product, 0.02)
     texts = made_texts(96, seed=3)
     with running(held) as address, ThreadPoolExecutor(16) as clients:
@@ -57,25 +52,23 @@ def test_concurrent_clients_share_batches_and_get_the_offline_answers(
 class Meeting(Held):
     """Lets its first two batches go on only when both are under way."""
 
-    def __init__(self, classifier: Any) -> None:
+    def __init__(self, classifier):
         super().__init__(classifier, 0.0)
         self._together = threading.Barrier(2, timeout=20)
 
-    def predict(self, texts: list[Any]) -> Any:
+    def predict(self, texts):
         if len(self.read) < 2:
             self.read.append(len(texts))
             self._together.wait()
         return self._predictor.predict(texts)
 
 
-async def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
-    classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
-) -> None:
+async def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(classifier, made_texts):
     """With texts that are cut: a tokenizer is set to cut and then asked to, which two threads must not do at once."""
     texts = [f"{text} " * (1 + 40 * (i % 3)) for i, text in enumerate(made_texts(48, seed=5))]
     torch.set_num_threads(2)
     try:
-        service = Service(Meeting(classifier), Limits(batch=4))  # type: ignore[arg-type]
+        service = Service(Meeting(classifier), Limits(batch=4))
         async with service.running():
             assert torch.get_num_threads() == 1
             answers = await asyncio.gather(*(service.predict([text]) for text in texts))
@@ -87,7 +80,7 @@ async def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_o
         assert answer["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
 
 
-def test_overload_is_refused_at_once_with_a_time_to_come_again(classifier: UncertaintyClassifier) -> None:
+def test_overload_is_refused_at_once_with_a_time_to_come_again(classifier):
     held = Held(classifier, 0.15)
     limits = Limits(texts=2, waiting=4, batch=2, gather=0.0)
     with running(held, limits) as address:
@@ -101,14 +94,14 @@ def test_overload_is_refused_at_once_with_a_time_to_come_again(classifier: Uncer
         assert httpx.get(f"{address}/ready", trust_env=False).status_code == 200
 
 
-def test_requests_at_the_same_time_are_bounded(classifier: UncertaintyClassifier) -> None:
+def test_requests_at_the_same_time_are_bounded(classifier):
     with running(Held(classifier, 0.3), Limits(requests=2)) as address, ThreadPoolExecutor(6) as clients:
         statuses = [reply.status_code for reply in clients.map(lambda _: ask(address, ["a1"]), range(6))]
     assert 503 in statuses
     assert set(statuses) == {200, 503}
 
 
-def test_a_deadline_is_kept_and_the_work_dropped(classifier: UncertaintyClassifier) -> None:
+def test_a_deadline_is_kept_and_the_work_dropped(classifier):
     held = Held(classifier, 1.2)
     with running(held, Limits(deadline=1.0, batch=1, gather=0.0)) as address, ThreadPoolExecutor(4) as clients:
         replies = list(clients.map(lambda _: ask(address, ["a1"]), range(4)))
@@ -117,7 +110,7 @@ def test_a_deadline_is_kept_and_the_work_dropped(classifier: UncertaintyClassifi
     assert len(held.read) <= 2  # those that waited when time was up were never read
 
 
-def test_the_work_of_a_client_that_left_is_dropped(classifier: UncertaintyClassifier) -> None:
+def test_the_work_of_a_client_that_left_is_dropped(classifier):
     held = Held(classifier, 0.4)
     with running(held, Limits(batch=1, gather=0.0)) as address, ThreadPoolExecutor(1) as clients:
         first = clients.submit(ask, address, ["a1"])
@@ -130,7 +123,7 @@ def test_the_work_of_a_client_that_left_is_dropped(classifier: UncertaintyClassi
     assert len(held.read) == 2
 
 
-def test_a_slow_body_is_given_up(classifier: UncertaintyClassifier) -> None:
+def test_a_slow_body_is_given_up(classifier):
     with running(classifier, Limits(deadline=1.0)) as address:
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as line:
@@ -138,8 +131,8 @@ def test_a_slow_body_is_given_up(classifier: UncertaintyClassifier) -> None:
             assert line.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_stop_answers_what_was_accepted(classifier: UncertaintyClassifier) -> None:
-    service = Service(Held(classifier, 0.05), Limits(batch=1, gather=0.0))  # type: ignore[arg-type]
+async def test_a_stop_answers_what_was_accepted(classifier):
+    service = Service(Held(classifier, 0.05), Limits(batch=1, gather=0.0))
     async with service.running():
         asked = [asyncio.create_task(service.predict(["a1"])) for _ in range(5)]
         await asyncio.sleep(0.02)

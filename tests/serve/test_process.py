@@ -8,18 +8,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
 from serve.clients import ask
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.cli import main
 from uatlite.serve.batching import FEW
 
 
-def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
+def started(*arguments, **environment):
     process = subprocess.Popen(
         [sys.executable, "-m", "uatlite", "serve", *arguments, "--port", "0"],
         stderr=subprocess.PIPE,
@@ -27,7 +25,6 @@ def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str],
         text=True,
         env={**os.environ, **environment},
     )
-    assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(r"Serving at (http://\S+)", line):
             return process, found[1]
@@ -35,9 +32,7 @@ def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str],
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_answered(
-    number: signal.Signals, saved: Path, classifier: UncertaintyClassifier
-) -> None:
+def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_answered(number, saved, classifier):
     several = ["a1"] * FEW * classifier.runtime.workers  # each worker takes the same number of them, at once
     process, address = started(str(saved), "--gather", "5000", UATLITE_TOKEN="correct-horse-battery")
     allowed = {"authorization": "Bearer correct-horse-battery"}
@@ -66,9 +61,7 @@ def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_an
         (("SAVED", "--method", "base"), "calibrated with method fast"),
     ],
 )
-def test_it_says_in_a_sentence_why_it_cannot_start(
-    arguments: tuple[str, ...], message: str, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_in_a_sentence_why_it_cannot_start(arguments, message, saved, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = {"SAVED": str(saved), "TAKEN": str(taken.getsockname()[1])}
         with pytest.raises(SystemExit) as end:

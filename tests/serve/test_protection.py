@@ -1,11 +1,7 @@
 """Who is let in, and what a browser may do with what it is sent."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -20,29 +16,29 @@ TEXTS = {"texts": ["a1"]}
 
 
 @pytest.fixture
-def locked(client_of: Callable[..., TestClient]) -> TestClient:
+def locked(client_of):
     return client_of("classifier", token=TOKEN)
 
 
 @pytest.mark.parametrize(
     "given", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"]
 )
-def test_a_wrong_token_is_refused(locked: TestClient, given: str) -> None:
+def test_a_wrong_token_is_refused(locked, given):
     for path in ("/predict", "/explain"):
-        reply = locked.post(path, json=TEXTS, headers={"authorization": given.encode("latin-1")})  # type: ignore[dict-item]
+        reply = locked.post(path, json=TEXTS, headers={"authorization": given.encode("latin-1")})
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"
     assert locked.get("/metrics").status_code == locked.get("/model").status_code == 401
 
 
-def test_the_right_token_and_what_needs_none(locked: TestClient) -> None:
+def test_the_right_token_and_what_needs_none(locked):
     for scheme in ("Bearer", "bearer"):
         assert locked.post("/predict", json=TEXTS, headers={"authorization": f"{scheme} {TOKEN}"}).status_code == 200
     for path in ("/health", "/ready", "/", "/docs", "/openapi.json", "/static/main.js"):
         assert locked.get(path).status_code == 200, path
 
 
-def test_every_response_has_the_headers(client: TestClient) -> None:
+def test_every_response_has_the_headers(client):
     for reply in (
         client.get("/"),
         client.get("/static/main.js"),
@@ -59,7 +55,7 @@ def test_every_response_has_the_headers(client: TestClient) -> None:
     assert client.post("/predict", json=TEXTS).headers["cache-control"] == "no-store"
 
 
-def test_another_sites_page_is_refused(client: TestClient, client_of: Callable[..., TestClient]) -> None:
+def test_another_sites_page_is_refused(client, client_of):
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         assert client.post("/predict", json=TEXTS, headers={"sec-fetch-site": site}).status_code == status
     local = client_of("classifier", hosts=allowed_hosts("127.0.0.1", ["my.host"]))
@@ -69,12 +65,12 @@ def test_another_sites_page_is_refused(client: TestClient, client_of: Callable[.
         assert local.get("/health", headers={"host": host}).status_code == 421, host
 
 
-def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
+def test_files_outside_the_page_are_not_served(client):
     for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static/", "/static"):
         assert client.get(path).status_code == 404, path
 
 
-def test_hosts() -> None:
+def test_hosts():
     for address in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
         assert is_loopback(address)
     assert not is_loopback("0.0.0.0")
@@ -85,7 +81,7 @@ def test_hosts() -> None:
     assert list(map(host_name, ("a:80", "A", "[::1]:80", "[::1]", "a:b"))) == ["a", "a", "[::1]", "[::1]", "a:b"]
 
 
-def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     assert read_token(None) is None
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
@@ -108,15 +104,15 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "wrong", [{"texts": 0}, {"deadline": float("inf")}, {"batch": 1.5}, {"gather": -1.0}, {"waiting": True}]
 )
-def test_limits_are_checked(wrong: dict[str, object]) -> None:
+def test_limits_are_checked(wrong):
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        Limits(**wrong)  # type: ignore[arg-type]
+        Limits(**wrong)
     with pytest.raises(ConfigurationError, match="could never be accepted"):
         Limits(texts=100, waiting=99)
 
 
-def test_a_header_of_the_application_does_not_stand_beside_ours() -> None:
-    async def careless(request: Request) -> Response:
+def test_a_header_of_the_application_does_not_stand_beside_ours():
+    async def careless(request):
         response = Response(headers={"cache-control": "public", "etag": "1"})
         response.raw_headers.append((b"X-Frame-Options", b"ALLOWALL"))
         return response

@@ -1,7 +1,5 @@
 """Requests drawn from the service's own OpenAPI, good and bad: no answer is a 500, and each is one it describes."""
 
-from typing import Any
-
 import httpx
 import pytest
 import schemathesis
@@ -22,9 +20,7 @@ ADDRESSES = {"/predict", "/explain", "/health", "/ready", "/model", "/metrics"}
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"])
-def test_requests_drawn_from_the_specification(
-    mode: schemathesis.GenerationMode, product: str, request: pytest.FixtureRequest
-) -> None:
+def test_requests_drawn_from_the_specification(mode, product, request):
     with running(request.getfixturevalue(product)) as address:
         specification = httpx.get(f"{address}/openapi.json", trust_env=False).json()
         schema = schemathesis.openapi.from_dict(specification)
@@ -35,7 +31,7 @@ def test_requests_drawn_from_the_specification(
                 _try(operation.as_strategy(generation_mode=mode), address)
 
 
-def _try(cases: Any, address: str) -> None:
+def _try(cases, address):
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
@@ -45,7 +41,7 @@ def _try(cases: Any, address: str) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(case=cases)
-    def requests(case: schemathesis.Case) -> None:
+    def requests(case):
         case.call_and_validate(base_url=address, checks=CHECKS)
 
     requests()

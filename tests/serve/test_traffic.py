@@ -2,10 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,19 +17,15 @@ from uatlite.serve.service import Service
 from uatlite.serve.traffic import SERVED, Traffic
 from uatlite.trust.monitor import Monitor
 
-Texts = Callable[..., list[str]]
-ClientOf = Callable[..., TestClient]
 EACH = pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
 
 
-def gauges(client: TestClient) -> dict[str, float]:
+def gauges(client):
     lines = client.get("/metrics").text.splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if line.startswith("uatlite_watch"))}
 
 
-def test_an_uncalibrated_service_has_nothing_to_compare_with(
-    classifier: UncertaintyClassifier, client_of: ClientOf, tmp_path: Path
-) -> None:
+def test_an_uncalibrated_service_has_nothing_to_compare_with(classifier, client_of, tmp_path):
     plain = UncertaintyClassifier(classifier.model, classifier.tokenizer, "base")
     client = client_of(plain)
     client.post("/predict", json={"texts": ["a1"]})
@@ -42,7 +35,7 @@ def test_an_uncalibrated_service_has_nothing_to_compare_with(
         client_of(plain, watch=tmp_path / "traffic.json")
 
 
-def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClient) -> None:
+def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client):
     assert client.get("/model").json()["watch"]["verdict"] == "No rows yet."
     for _ in range(60):
         client.post("/predict", json={"texts": ["a3 a3 a3", "a3 a3"]})
@@ -55,12 +48,12 @@ def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClie
     assert shown["uatlite_watch_evidence"] == pytest.approx(told["evidence"])
 
 
-def test_what_has_changed_is_told_off_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_changed_is_told_off_the_event_loop(client, monkeypatch):
     """It takes arrays, as the monitor says what the change is by all texts."""
-    loops: list[object] = []
+    loops = []
     verdict = WatchState.verdict
 
-    def noting(state: WatchState) -> list[str]:
+    def noting(state):
         loops.append(asyncio._get_running_loop())
         return verdict(state)
 
@@ -70,9 +63,7 @@ def test_what_has_changed_is_told_off_the_event_loop(client: TestClient, monkeyp
 
 
 @EACH
-def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
-    product: Any, made_texts: Texts, tmp_path: Path
-) -> None:
+def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(product, made_texts, tmp_path):
     path, texts = tmp_path / "traffic.json", made_texts(30, seed=5)
     for half in (texts[:12], texts[12:]):  # a restart between them
         with TestClient(create_app(Service(product, watch=path))) as client:
@@ -90,9 +81,7 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
 
 
 @EACH
-def test_a_text_counts_under_the_label_that_watch_counts_it_under(
-    product: Any, api: TestClient, made_texts: Texts
-) -> None:
+def test_a_text_counts_under_the_label_that_watch_counts_it_under(product, api, made_texts):
     texts = made_texts(60, seed=3)
     rows = [ScoredRow(row) for row in product.predict(texts, check_shift=False).rows()]
     api.post("/predict", json={"texts": texts})
@@ -104,9 +93,7 @@ def test_a_text_counts_under_the_label_that_watch_counts_it_under(
         assert {line for line in lines if line.startswith(f"uatlite_{name}_total")} == expected
 
 
-def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
-    client_of: ClientOf, saved: Path, tmp_path: Path
-) -> None:
+def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(client_of, saved, tmp_path):
     path = tmp_path / "traffic.json"
     first, second = (client_of("classifier", watch=path) for _ in range(2))
     for client in (first, second) * 60:
@@ -120,9 +107,7 @@ def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
     assert watch.read().alarms[0].answer == "over"
 
 
-def test_texts_wait_while_another_process_holds_the_state(
-    classifier: UncertaintyClassifier, saved: Path, tmp_path: Path
-) -> None:
+def test_texts_wait_while_another_process_holds_the_state(classifier, saved, tmp_path):
     watch = Watch(watched_calibration(saved), tmp_path / "traffic.json")
     traffic = Traffic(classifier.calibration_, watch.path, patience=0.0)
     asyncio.run(traffic.add(list(classifier.predict(["a1 a2", "a3"], check_shift=False).rows())))
