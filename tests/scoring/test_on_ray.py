@@ -20,7 +20,7 @@ on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
 
 def begun(desk, job):
     run = ScoringRun(job, desk.classifier.predictor(), Source(str(desk.rows(1, Path(job.input).name))))
-    run.begin()
+    run.parts.open(run.record, resume=False, overwrite=False)
     return run
 
 

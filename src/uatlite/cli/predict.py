@@ -59,7 +59,7 @@ def predict(
     from uatlite.classifier.saving import read
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows
-    from uatlite.scoring.run import check_output, score_file
+    from uatlite.scoring.run import score_file
     from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
     from uatlite.text.write import write_rows
@@ -74,7 +74,6 @@ def predict(
     layout = source.layout(Layout(label=None, id=id, meta=kept), asked, {} if stored is None else stored.columns)
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
-    check_output(job)
     source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
@@ -95,7 +94,7 @@ def predict(
     console.print(*summary.describe(), sep="\n")
     if summary.shift is not None and summary.shift.shifted:
         console.print("Warning: what calibration promised need not hold for these data.", style=shared.WARNING)
-    if not summary.calibrated:
+    if summary.job["calibration"] is None:
         shared.not_calibrated(console, model)
     if review is not None:
         write_rows(job.review_path, review_rows(output, review))

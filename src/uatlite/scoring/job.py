@@ -14,8 +14,10 @@ from uatlite.classifier.display import ABSTAINING
 from uatlite.classifier.product import Predictor
 from uatlite.classifier.record import Calibration
 from uatlite.codec import NOT_STORED, Arrays, dump, load
+from uatlite.errors import StoreError, check_choice
 from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
+from uatlite.text.write import WRITERS
 from uatlite.trust.shift import ShiftReport
 
 
@@ -67,6 +69,17 @@ class Job:
     def source(self) -> str:
         """The input; a path is made absolute, so that it means the same in every working directory."""
         return self.input if self.input == STDIN or is_remote(self.input) else str(Path(self.input).absolute())
+
+    def check_output(self) -> None:
+        """Raise where the output cannot be written in its format, or exists and may not be replaced."""
+        check_choice(f"the format of {self.output.name}", format_of(self.output), WRITERS)
+        if self.output.exists() and not self.overwrite and not self.resume:
+            raise self.exists
+
+    @property
+    def exists(self) -> StoreError:
+        """The error for an output that may not be replaced."""
+        return StoreError(f"{self.output} exists; give another name, or --overwrite to replace it.")
 
     def record(self, predictor: Predictor) -> dict[str, Any]:
         """Everything that decides the output except the rows, as plain JSON values."""
@@ -133,11 +146,6 @@ class Summary(Tally):
     """whether all that was asked for can be promised; None without a rule"""
     rejects: str | None
     """the file that lists the rejected rows; None without any"""
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether the classifier was calibrated."""
-        return self.job["calibration"] is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the shift report with its verdict in words."""

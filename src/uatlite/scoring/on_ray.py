@@ -17,19 +17,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from uatlite.classifier.product import Predictor, Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError
 from uatlite.scoring.job import Job, Summary, Tally
-from uatlite.scoring.run import OnProgress, Parts, ScoringRun, check_output, score_block
+from uatlite.scoring.run import OnProgress, Parts, ScoringRun, score_block
 from uatlite.scoring.source import Block, Source
 
 try:
     import ray
     from ray._private import ray_constants
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+    from ray.util import ActorPool
 except ImportError as error:
     raise MissingDependency("ray", "ray") from error
 
@@ -84,7 +84,6 @@ def score_file(
 
     Driver and workers share a file system: model and output have the same paths for all.
     """
-    check_output(job)
     source = source or Source(job.input, format=job.format)
     source.check_job(job)
     run = ScoringRun(job, load(device="cpu").predictor(), source)
@@ -145,19 +144,16 @@ def worker_results(items: Iterable[Any], turn: Callable[[Any], Any], cluster: Cl
     A worker that dies is started anew, and what it held is given to it again.
     """
     actor = ray.remote(num_cpus=1, num_gpus=cluster.gpus_per_worker or None, max_restarts=-1, max_task_retries=-1)
-    free, held, items = [actor(Worker).remote(turn) for _ in range(workers)] * HELD, {}, iter(items)
-    while True:
-        for item in islice(items, len(free)):
-            worker = free.pop(0)
-            held[worker.work.remote(item)] = worker
-        if not held:
-            return
-        (done,), _ = ray.wait(list(held))
-        free.append(held.pop(done))
-        try:
-            yield ray.get(done)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+    pool = ActorPool([actor(Worker).remote(turn) for _ in range(workers)] * HELD)
+    try:
+        for item in items:
+            if not pool.has_free():
+                yield pool.get_next_unordered()
+            pool.submit(lambda worker, item: worker.work.remote(item), item)
+        while pool.has_next():
+            yield pool.get_next_unordered()
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
 
 
 @contextmanager
@@ -196,40 +192,29 @@ def _closed_to_others() -> Iterator[None]:
 
 def _connect(cluster: Cluster) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if cluster.address is None:
-        # A worker takes one CPU; a caller may ask for more workers than there are cores.
-        cores = max(cluster.workers or 1, os.cpu_count() or 1)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors arrive as exceptions
-        local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-        try:
-            ray.init("local", _node_ip_address="127.0.0.1", **local, **quiet)
-        except _START_ERRORS as error:
-            raise ConfigurationError(
-                f"Ray cannot be started on this machine ({_reason(error)}). Free memory and space in "
-                f"{os.environ.get('RAY_TMPDIR', '/tmp')}, ask for fewer --workers, or use --engine local."
-            ) from error
-        return
     try:
-        _reach(cluster.address)
+        if cluster.address is None:
+            # A worker takes one CPU; a caller may ask for more workers than there are cores.
+            cores = max(cluster.workers or 1, os.cpu_count() or 1)
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors arrive as exceptions
+            local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+            ray.init("local", _node_ip_address="127.0.0.1", **local, **quiet)
+            return
+        host, _, port = cluster.address.removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # an error at once where nothing listens; Ray would retry for minutes
+            socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
         ray.init(cluster.address, **quiet)
     except _START_ERRORS as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise ConfigurationError(
-            f"address={cluster.address!r}: no Ray cluster answers there ({_reason(error)}). Start one with 'ray start "
+            f"Ray cannot be started on this machine ({reason}). Free memory and space in "
+            f"{os.environ.get('RAY_TMPDIR', '/tmp')}, ask for fewer --workers, or use --engine local."
+            if cluster.address is None
+            else f"address={cluster.address!r}: no Ray cluster answers there ({reason}). Start one with 'ray start "
             "--head', or leave --address out to use this machine alone. If it asks for a token, set "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, as there."
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-
-
-def _reach(address: str) -> None:
-    """Raise at once where nothing listens at host:port; Ray would retry for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
 
 
 def _workers(cluster: Cluster, there: dict[str, float]) -> int:

@@ -54,25 +54,19 @@ def review_order(reasons: Sequence[str], above_threshold: Floats, confidence: Fl
 
 
 def _order_of_file(scored: str | Path) -> Integers:
-    reasons: list[str] = []
-    numbers: list[tuple[float | None, ...]] = []
+    """The order of the rows of a file; one without the texts in it is an error."""
+    reasons, numbers = list[str](), list[tuple[float | None, ...]]()
+    text = columns_of_input(scored).get("text")
     for row in scored_rows(read_rows(scored), NEEDED):
-        if not reasons:
-            _check_texts(row, scored)
+        if not reasons and (row.kept == ["id"] or (text and not {text, INPUT_PREFIX + text} & set(row.kept))):
+            raise DataError(
+                f"{scored} holds no texts to look at; score the rows again with --keep-text, or into a .csv file, "
+                f"which has them. Its columns are: {', '.join(row.values)}."
+            )
         reasons.append(str(row.values["reason"]))
         numbers.append(tuple(row.optional(name) for name in ("above_threshold", "confidence", "scope")))
     above, confidence, scope = np.array(numbers, dtype=np.float64).reshape(-1, 3).T  # None becomes NaN
     return review_order(reasons, above, confidence, scope if len(scope) and not np.isnan(scope).any() else None)
-
-
-def _check_texts(row: ScoredRow, scored: str | Path) -> None:
-    """Raise unless the file has the texts in it."""
-    text = columns_of_input(scored).get("text")
-    if row.kept == ["id"] or (text is not None and not {text, INPUT_PREFIX + text} & set(row.kept)):
-        raise DataError(
-            f"{scored} holds no texts to look at; score the rows again with --keep-text, or into a .csv file, which "
-            f"has them. Its columns are: {', '.join(row.values)}."
-        )
 
 
 def _answer(row: ScoredRow) -> str:

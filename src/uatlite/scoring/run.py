@@ -24,12 +24,12 @@ from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
 from uatlite.codec import dump, load
-from uatlite.errors import StoreError, check_choice
+from uatlite.errors import StoreError
 from uatlite.scoring.job import Job, Summary, Tally
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.scoring.source import Block, Source, blocks
 from uatlite.text.files import format_of
-from uatlite.text.write import WRITERS, Pieces, read_record, row_writer, write_record
+from uatlite.text.write import Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Example
 
@@ -56,21 +56,9 @@ def score_file(
 
     `source` is the input, from a caller that opened it before the model was loaded.
     """
-    check_output(job)
     predictor = classifier.predictor()
     run = ScoringRun(job, predictor, source or Source(job.input, format=job.format))
     return run.by(lambda blocks: (score_block(predictor, block, run.parts, run.job) for block in blocks), on_progress)
-
-
-def check_output(job: Job) -> None:
-    """Raise where the output cannot be written in its format, or exists and may not be replaced."""
-    check_choice(f"the format of {job.output.name}", format_of(job.output), WRITERS)
-    if job.output.exists() and not job.overwrite and not job.resume:
-        raise _exists(job)
-
-
-def _exists(job: Job) -> StoreError:
-    return StoreError(f"{job.output} exists; give another name, or --overwrite to replace it.")
 
 
 @dataclass(frozen=True)
@@ -189,10 +177,11 @@ def _row(example: Example, prediction: Columns, job: Job) -> Columns:
 class ScoringRun:
     """A job under way: cuts its input, counts the scored blocks, in any order and from any process, writes the output.
 
-    A missing column is an error at once.
+    A missing column, or an output that may not be written, is an error at once.
     """
 
     def __init__(self, job: Job, predictor: Predictor, source: Source) -> None:
+        job.check_output()
         kind, classes = predictor.kind, predictor.class_names
         self.job = job = replace(job, layout=source.text_layout(job.layout, kind.name))
         source.check(job.layout, also=job.named)
@@ -212,7 +201,7 @@ class ScoringRun:
         """
         if (summary := self._finished()) is not None:
             return summary
-        self.begin()
+        self.parts.open(self.record, resume=self.job.resume, overwrite=self.job.overwrite)
         tally, count = Tally(abstained=0 if self._rules else None), 0
         for of_block in score(blocks(self.items)):
             tally, count = tally + of_block, count + 1
@@ -221,17 +210,13 @@ class ScoringRun:
             raise self.parts.changed(self.job.input)
         return self._write_output(tally)
 
-    def begin(self) -> None:
-        """Make the directory of parts, or continue that of the same job."""
-        self.parts.open(self.record, resume=self.job.resume, overwrite=self.job.overwrite)
-
     def _finished(self) -> Summary | None:
         job = self.job
         if not job.output.exists() or job.overwrite or self.parts.directory.exists():
             return None
         values = read_record(job.summary_path)
         if values is None or values.get("job") != self.record:
-            raise _exists(job)
+            raise job.exists
         return Summary.from_dict(values)
 
     def _write_output(self, tally: Tally) -> Summary:

@@ -87,8 +87,9 @@ class Source:
         return replace(found, codes=())
 
     def check_job(self, job: Job) -> None:
-        """Raise where a column is missing, before the model is loaded; words instead of texts are for some models."""
-        if self.text_layout(job.layout, "entities").text == job.layout.text:
+        """Raise before the model is loaded where the output may not be written, or a column is missing."""
+        job.check_output()
+        if self.text_layout(job.layout, "entities").text == job.layout.text:  # else it depends on the model
             self.check(job.layout, also=job.named)
 
     def check(self, layout: Layout, *, with_label: bool = False, also: Iterable[str] = ()) -> None:

@@ -7,18 +7,17 @@ A scored file is known by its name and the hash of the bytes that were counted: 
 rewritten or has got another name is an error. A line without a line end is still being written, and waits.
 """
 
-import fcntl
 import hashlib
 import heapq
 import json
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from uatlite.classifier.record import Calibration
 from uatlite.classifier.saving import read
@@ -159,29 +158,16 @@ class Watch:
         """Hold the state alone; wait for another process, but not for ever."""
         make_directory(self.path.parent)
         try:
-            descriptor = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+            held = FileLock(self.path.with_name(f".{self.path.name}.lock")).acquire(self.patience)
+        except Timeout as error:
+            raise StoreError(
+                f"{self.path} is in use by another process, for {self.patience:g} seconds now; one at a time may watch "
+                "with it."
+            ) from error
         except OSError as error:
             raise DataError(f"{self.path} cannot be written: {error.strerror} ({self.path.parent}).") from error
-        try:
-            until = time.monotonic() + self.patience
-            while not _alone(descriptor):
-                if time.monotonic() > until:
-                    raise StoreError(
-                        f"{self.path} is in use by another process, for {self.patience:g} seconds now; one at a time "
-                        "may watch with it."
-                    )
-                time.sleep(0.05)
+        with held:
             yield
-        finally:
-            os.close(descriptor)
-
-
-def _alone(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -37,9 +38,15 @@ IDLE = 30
 """Seconds after which a connection without a request is closed."""
 
 
-def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
-    """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
-    api = build_api(service, secured=token is not None)
+def create_app(
+    service: Service,
+    *,
+    token: str | None = None,
+    hosts: Collection[str] | None = None,
+    on_start: Callable[[], None] = lambda: None,
+) -> ASGIApp:
+    """The service as an ASGI application, which calls `on_start`; `hosts` are those it accepts, None for any."""
+    api = build_api(service, secured=token is not None, on_start=on_start)
     bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
     names = None if hosts is None else {host.casefold() for host in hosts}
     access = Access(bounded, token=token, hosts=names, most=service.limits.requests)
@@ -47,12 +54,13 @@ def create_app(service: Service, *, token: str | None = None, hosts: Collection[
     return RequestCounter(SecureHeaders(access), counters=service.traffic.counters, paths=paths)
 
 
-def build_api(service: Service, *, secured: bool = False) -> FastAPI:
+def build_api(service: Service, *, secured: bool, on_start: Callable[[], None]) -> FastAPI:
     """The addresses without the layers; with `secured`, OpenAPI says that a token is needed."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with service.running():
+            on_start()
             yield
 
     api = FastAPI(
@@ -119,14 +127,9 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 def _add_pages(api: FastAPI) -> None:
     static = files("uatlite.serve") / "static"
     for address, name in {"/": "index.html", "/docs": "docs.html"}.items():
-        _add_page(api, address, (static / name).read_text(encoding="utf-8"))
+        page = HTMLResponse((static / name).read_text(encoding="utf-8"))  # which is an application itself
+        api.router.routes.append(Route(address, page, methods=["GET"], include_in_schema=False))
     api.mount("/static", StaticFiles(directory=str(static)), name="static")
-
-
-def _add_page(api: FastAPI, address: str, html: str) -> None:
-    @api.get(address, include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(html)
 
 
 def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
@@ -171,8 +174,17 @@ def serve(
     """
     service = Service(classifier, limits, watch=watch)
     service.warm_up()
+    try:
+        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The service cannot listen on {host}:{port} ({error.strerror or error}); give another --host or --port, "
+            "or --port 0 for a free one."
+        ) from error
+    name, number = bound.getsockname()[:2]
+    address = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
     config = uvicorn.Config(
-        create_app(service, token=token, hosts=allowed_hosts(host, hosts)),
+        create_app(service, token=token, hosts=allowed_hosts(host, hosts), on_start=lambda: on_start(address)),
         lifespan="on",
         log_level="warning",
         access_log=False,
@@ -182,34 +194,8 @@ def serve(
         timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=round(service.limits.deadline) + GRACE,
     )
-    with _bound(host, port) as bound, _quiet_signals():
-        name, number = bound.getsockname()[:2]
-        address = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
-        _Server(config, lambda: on_start(address)).run(sockets=[bound])
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigurationError(
-            f"The service cannot listen on {host}:{port} ({error.strerror or error}); give another --host or --port, "
-            "or --port 0 for a free one."
-        ) from error
-
-
-class _Server(uvicorn.Server):
-    """A server that tells when it has started."""
-
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_start = on_start
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_start()
+    with bound, _quiet_signals():
+        uvicorn.Server(config).run(sockets=[bound])
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -233,25 +234,19 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-
-RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-_CACHE_CONTROL = b"cache-control"
-REPLACED = frozenset((_CACHE_CONTROL, *(name for name, _ in RAW_HEADERS)))
-"""The names of the headers that every response has from here."""
 STATIC = "/static/"
 """The folder of files that a browser may keep, if it asks whether they have changed."""
 
 
 class SecureHeaders(Layer):
-    """Adds the headers to each response; those of the application by these names are left out."""
+    """Adds the headers to each response; those of the application by these names are replaced."""
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caching = (_CACHE_CONTROL, b"no-cache" if scope["path"].startswith(STATIC) else b"no-store")
+        caching = {"Cache-Control": "no-cache" if scope["path"].startswith(STATIC) else "no-store"}
 
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                others = [header for header in message.get("headers", ()) if header[0].lower() not in REPLACED]
-                message = {**message, "headers": [*others, *RAW_HEADERS, caching]}
+                MutableHeaders(scope=message).update({**HEADERS, **caching})
             await send(message)
 
         await self.app(scope, receive, secured)

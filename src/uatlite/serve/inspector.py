@@ -173,7 +173,9 @@ class ExplainedEntity(BaseModel):
 
 def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> ExplainResponse:
     """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
-    method = changed_method(predictor.settings.method, asked.settings)
+    served, shows = predictor.settings.method, explaining(predictor.settings.method)
+    tried = asked.settings.model_dump(exclude_none=True, exclude=None if shows.stochastic else {"samples"})
+    method = shows.changed(**{name: str(value) for name, value in tried.items()})
     explanation: Explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
     predictions, outputs = explanation.prediction.among, explanation.reading
     assert isinstance(predictions, ClassPredictions)
@@ -184,7 +186,7 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
             "before": dict(zip(predictions.classes, probabilities(outputs, None)[0].tolist(), strict=True)),
             "passes": pass_probabilities(outputs, predictor.calibrator)[:, 0].tolist(),
             "settings": used_settings(method),
-            "promised": predictor.calibration is not None and method == predictor.settings.method,
+            "promised": predictor.calibration is not None and method == served,
             "attention": _attention(explanation),
             "truncated_tokens": explanation.prediction.cut_tokens,
             **{name: getattr(explanation, name) for name in shown},
@@ -222,13 +224,6 @@ def inspect_entity(predictor: Predictor, text: str | Words, asked: ExplainEntity
 def explaining(method: Method) -> Method:
     """The method, or instead of one without dropout the standard one."""
     return EXPLAINED_BY if method.config is None else method
-
-
-def changed_method(method: Method, settings: ExplainSettings) -> Method:
-    """The method that explains with the given settings."""
-    method = explaining(method)
-    given = settings.model_dump(exclude_none=True, exclude=None if method.stochastic else {"samples"})
-    return method.changed(**{name: str(value) for name, value in given.items()})
 
 
 def used_settings(method: Method) -> UsedSettings:

@@ -125,7 +125,11 @@ class Service:
             length=characters,
         )
         self._explanations: Batcher[tuple[Text, BaseModel], BaseModel] = Batcher(
-            self._explain_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
+            lambda asked: [self.answers.explain(self.predictor, *each) for each in asked],
+            self._executor,
+            most=1,
+            waiting=self.limits.explaining,
+            gather=0.0,
         )
         self.traffic.counters.waiting.set_function(lambda: len(self._texts))
 
@@ -221,10 +225,6 @@ class Service:
             answered = self.answers.answer.rows(predictions, self.predictor.calibrator)
             rows |= dict(zip(numbers, answered, strict=True))
         return [rows[i] for i in range(len(texts))]
-
-    def _explain_each(self, asked: list[tuple[Text, BaseModel]]) -> list[BaseModel]:
-        """Runs in a worker thread."""
-        return [self.answers.explain(self.predictor, text, request) for text, request in asked]
 
     def _fault(self, text: Text, most: int) -> str | None:
         """Why a text cannot be taken, in a few words; None where it can."""

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Traffic:
         self.counters.texts(scored)
         if self._shift is None:
             return None
-        score, scoped, hour = self._shift.score, SCOPE in self._reference.cells, _hour(time.time() // 3600)
+        score, scoped, hour = self._shift.score, SCOPE in self._reference.cells, hour_of(time.time())
         watched = [WatchedRow.of(row, score, hour, scoped=scoped) for row in scored]
         self._pending.extend(watched)
         if len(watched) < CHECKED_ROWS:
@@ -107,12 +107,6 @@ class Traffic:
             if self._state is not None:
                 self.counters.watched(self._state)
             return self._state
-
-
-@lru_cache(maxsize=1)
-def _hour(hour: float) -> str:
-    """An hour since 1970 as the time line writes it; spelling it for each text would cost more than counting."""
-    return hour_of(hour * 3600)
 
 
 class Counters:
