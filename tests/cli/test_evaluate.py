@@ -129,7 +129,7 @@ def test_entities_are_evaluated_and_reported(run, model_of, names, tmp_path):
 def test_what_does_not_carry_over_is_refused(run, model_of, names, tmp_path):
     entities, labels, one = map(model_of, ("entities", "labels", "one"))
     for arguments, message in (
-        ((entities, "--perturb", "swap"), "its entities would be in other places"),
+        ((entities, "--perturb", "negation"), "its entities would be in other places"),
         ((entities, "--methods", "base+ts"), "'ts' is for one class a text"),
         ((labels, "--methods", "base"), "is no model of entities"),
         ((one, "--methods", "base"), "is no model of entities"),

@@ -16,11 +16,11 @@ from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
 from uatlite.scoring.watch_state import (
     HourTally,
+    Share,
     Timeline,
     WatchedRow,
     WatchState,
     hour_of,
-    share,
     spelt_hour,
 )
 from uatlite.text.rows import Row
@@ -238,8 +238,7 @@ def test_shares_and_their_intervals():
     assert [shares["answered"].low, shares["answered"].high] == pytest.approx([0.9455, 0.9997], abs=1e-4)
     assert (shares["out of scope"].value, shares["mean confidence"].value) == (0.0, pytest.approx(0.8))
     assert shares["mean confidence"].high == pytest.approx(0.8, abs=1e-6)
-    assert tally.label_share("a").value == 1.0
-    assert share(0, 0).high == 1.0
+    assert Share.of(0, 0).high == 1.0
     assert HourTally().shares() == {}
 
 

@@ -1,19 +1,14 @@
 """What it costs, and what it gives: the benchmark of a model on its texts, and the demo."""
 
 import os
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console
 from typer import Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
-
-if TYPE_CHECKING:
-    from uatlite.text.schema import Layout
-    from uatlite.values import Text
 
 
 def bench(
@@ -35,6 +30,7 @@ def bench(
 
     from uatlite.lab.bench import BenchPlan, run_bench
     from uatlite.model.load import load_checkpoint
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
     from uatlite.text.tasks import load
 
@@ -43,7 +39,8 @@ def bench(
     if texts is None:
         chosen = load("rotten-tomatoes", "test", limit=rows).texts
     else:
-        chosen = _texts(texts, rows, Layout(text=text, pair=text_pair, options=options, label=None))
+        layout = Layout(text=text, pair=text_pair, options=options, label=None)
+        chosen = Source(texts).texts(layout, most=rows)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
 
     with console.status("loading") as status:
@@ -52,18 +49,6 @@ def bench(
     for line in results.lines():
         echo(line)
     console.print(f"Wrote bench.json, bench.md, bench.csv, bench.svg and bench.png in {output}")
-
-
-def _texts(name: str, rows: int, layout: "Layout") -> "list[Text]":
-    """The texts of the first rows that a model can take."""
-    from uatlite.classifier.product import KINDS
-    from uatlite.scoring.source import Source
-    from uatlite.values import Example
-
-    source = Source(name)
-    source.check(layout)
-    items = source.items(layout, kind=KINDS["one" if layout.options is None else "choice"])
-    return list(islice((item.text for item in items if isinstance(item, Example)), rows))
 
 
 EXAMPLE = '{"text": "The plot is thin, but the two leads make it worth seeing."}'

@@ -1,5 +1,6 @@
 """Learning calibrated probabilities, and when to abstain."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -109,7 +110,8 @@ def calibrate(
     classifier.columns = layout.columns
     others = None if reference is None else Source(reference, format=format).texts(layout, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
-    with shared.said_by_the_command(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+    with warnings.catch_warnings(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")  # is printed below
         read: list[int] = []
 
         def report(texts: int) -> None:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 _METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
-
-
 _SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
-
-
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -103,13 +99,14 @@ def evaluate(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     test = plans.choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
     kind, console = test.task.kind, shared.messages()
-    several = kind in _SEVERAL
-    if several:
+    if kind in _SEVERAL:
         one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
         shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
-        _check_several(model, kind, test.task.name)
+        contenders = _several_contenders(methods, model, kind, test.task.name)
+    else:
+        contenders = plans.parse_contenders(methods or _METHODS)
     plan = plans.Plan(
-        contenders=_several_contenders(methods, model[0]) if several else plans.parse_contenders(methods or _METHODS),
+        contenders=contenders,
         test=test,
         shifts=plans.as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
@@ -139,28 +136,25 @@ def evaluate(
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
 
 
-def _check_several(models: Sequence[str], kind: "Kind", task: str) -> None:
-    """Rows with several gold answers a text need one model, which is for such answers."""
+def _several_contenders(methods: str | None, models: Sequence[str], kind: "Kind", task: str) -> tuple["Contender", ...]:
+    """Those asked for, of one model for such answers.
+
+    By default the usual confidence, and the product's own method, whose name is long.
+    """
     from uatlite.classifier.classifiers import product_class
+    from uatlite.lab.evaluate.plan import ANSWERS, parse_contenders
 
     if len(models) > 1:
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
-    if kind not in [known.name for known in product_class(models[0]).kinds]:
-        wanted = _SEVERAL[kind]
+    product, wanted = product_class(models[0]), _SEVERAL[kind]
+    if kind not in [known.name for known in product.kinds]:
         raise ConfigurationError(
             f"{models[0]} is no model of {wanted}, and {task} has {wanted} for gold; evaluate it on rows of its own "
             "task."
         )
-
-
-def _several_contenders(methods: str | None, model: str) -> tuple["Contender", ...]:
-    """Those asked for; by default the usual confidence, and the product's own method, whose name is long."""
-    from uatlite.classifier.classifiers import product_class
-    from uatlite.lab.evaluate.plan import ANSWERS, parse_contenders
-
     if methods is not None:
         return parse_contenders(methods, several=True)
-    usual, calibrated = parse_contenders(f"base,{product_class(model).default_method}+{ANSWERS}", several=True)
+    usual, calibrated = parse_contenders(f"base,{product.default_method}+{ANSWERS}", several=True)
     return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
 
 

@@ -1,6 +1,5 @@
 """Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -95,14 +94,6 @@ def resumable(console: Console, kept: str, how: str = "the same command goes on 
     except KeyboardInterrupt:
         console.print(f"Stopped. {kept}; {how}.")
         raise Exit(INTERRUPTED) from None
-
-
-@contextmanager
-def said_by_the_command() -> Iterator[None]:
-    """Hide the Python warnings of a call whose command prints the same in its own words."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")
-        yield
 
 
 def not_calibrated(console: Console, model: str) -> None:

@@ -38,8 +38,7 @@ Line = tuple[str, Columns]
 """("row", a row of output) or ("reject", a row of the input that cannot be scored)"""
 OnProgress = Callable[[Tally], None]
 
-NUMBERS = dict.fromkeys((*MEASURES, "above_threshold"), 0.0)
-EXAMPLES = NUMBERS | {"entities": ENTITY_EXAMPLE, "missed_at": [0, 3]}
+EXAMPLES = dict.fromkeys((*MEASURES, "above_threshold"), 0.0) | {"entities": ENTITY_EXAMPLE, "missed_at": [0, 3]}
 """Columns that may be empty in the first rows and not in later ones, with a value that shows their type."""
 SAMPLE = 10_000
 """Rows that are compared for a shift. More would show little more: the calibration rows are fewer than this."""
@@ -132,18 +131,11 @@ def _read_part(path: Path) -> Part:
 
 def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> Tally:
     """Write the part of a block, unless it is there already, and count it; a part of other rows is an error."""
-    digest, part = block.digest, parts.get(block.number)
-    if part is None:
-        part = _scored_part(predictor, block, digest, job)
-        parts.put(block.number, part)
-        return part.tally
-    if part.digest != digest:
-        raise parts.changed(job.input)
-    return replace(part.tally, resumed=part.tally.seen)
-
-
-def _scored_part(predictor: Predictor, block: Block, digest: str, job: Job) -> Part:
-    examples = block.examples
+    digest, part, examples = block.digest, parts.get(block.number), block.examples
+    if part is not None:
+        if part.digest != digest:
+            raise parts.changed(job.input)
+        return replace(part.tally, resumed=part.tally.seen)
     predictions = predictor.predict([example.text for example in examples])
     tally = Tally(
         rows=len(examples),
@@ -158,7 +150,8 @@ def _scored_part(predictor: Predictor, block: Block, digest: str, job: Job) -> P
         ("row", _row(item, next(rows), job)) if isinstance(item, Example) else ("reject", item.as_row())
         for item in block.items
     ]
-    return Part(digest, tally, lines)
+    parts.put(block.number, Part(digest, tally, lines))
+    return tally
 
 
 def _row(example: Example, prediction: Columns, job: Job) -> Columns:
@@ -199,25 +192,20 @@ class ScoringRun:
 
         Of an output that an earlier run of the same job finished the summary is read.
         """
-        if (summary := self._finished()) is not None:
-            return summary
-        self.parts.open(self.record, resume=self.job.resume, overwrite=self.job.overwrite)
+        job = self.job
+        if job.output.exists() and not job.overwrite and not self.parts.directory.exists():
+            summary = read_record(job.summary_path)
+            if summary is None or summary.get("job") != self.record:
+                raise job.exists
+            return Summary.from_dict(summary)
+        self.parts.open(self.record, resume=job.resume, overwrite=job.overwrite)
         tally, count = Tally(abstained=0 if self._rules else None), 0
         for of_block in score(blocks(self.items)):
             tally, count = tally + of_block, count + 1
             on_progress(tally)
         if len(self.parts) != count:
-            raise self.parts.changed(self.job.input)
+            raise self.parts.changed(job.input)
         return self._write_output(tally)
-
-    def _finished(self) -> Summary | None:
-        job = self.job
-        if not job.output.exists() or job.overwrite or self.parts.directory.exists():
-            return None
-        values = read_record(job.summary_path)
-        if values is None or values.get("job") != self.record:
-            raise job.exists
-        return Summary.from_dict(values)
 
     def _write_output(self, tally: Tally) -> Summary:
         """Write rows, rejects and summary. The output gets its name last: where it exists, the others do."""

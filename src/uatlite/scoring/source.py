@@ -17,6 +17,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from uatlite.classifier.answer_kind import AnyKind
+from uatlite.classifier.product import KINDS
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
@@ -153,16 +154,14 @@ class Source:
             rejects=rejects,
         )
 
-    def texts(self, layout: Layout, *, strict: bool = False) -> list[Text]:
-        """The texts of every usable row; labels are not read. With `strict` the first unusable row is an error."""
+    def texts(self, layout: Layout, *, strict: bool = False, most: int | None = None) -> list[Text]:
+        """The texts of usable rows, all or the first; labels are not read. With `strict` all rows must be usable."""
         self.check(layout)
-        read = Block(0, tuple(self.items(layout, strict=strict)))
-        if not read.examples:
-            raise DataError(
-                f"{self.name} has no usable text ({len(read.items)} rows rejected); is the column {layout.text!r} "
-                "right?"
-            )
-        return [example.text for example in read.examples]
+        items = self.items(layout, kind=KINDS[layout.kind], strict=strict)
+        texts = list(islice((item.text for item in items if isinstance(item, Example)), most))
+        if not texts:
+            raise DataError(f"{self.name} has no usable text; is the column {layout.text!r} right?")
+        return texts
 
     def estimate(self) -> int | None:
         """About how many rows there are: line ends, or the number in a Parquet file.

@@ -71,6 +71,14 @@ class Share:
     high: float
     rows: int
 
+    @classmethod
+    def of(cls, count: int, rows: int) -> Self:
+        """A share with its exact interval (Clopper and Pearson)."""
+        if not rows:
+            return cls(0.0, 0.0, 1.0, 0)
+        low, high = clopper_pearson(count, rows, _CONFIDENCE)
+        return cls(count / rows, float(low), float(high), rows)
+
 
 ANSWERED, OUTSIDE, SURE = SHARES = "answered", "out of scope", "mean confidence"
 _SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
@@ -119,27 +127,15 @@ class HourTally:
         """The shares that are known, by their names in `SHARES`."""
         shares: dict[str, Share] = {}
         if self.decided:
-            shares[ANSWERED] = share(self.answered, self.decided)
+            shares[ANSWERED] = Share.of(self.answered, self.decided)
         if self.scoped:
-            shares[OUTSIDE] = share(self.outside, self.scoped)
+            shares[OUTSIDE] = Share.of(self.outside, self.scoped)
         if self.rows:
             mean = self.confidence / self.rows
             spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
             reach = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2) * spread / self.rows**0.5
             shares[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
         return shares
-
-    def label_share(self, label: str) -> Share:
-        """How often a label was predicted."""
-        return share(self.labels.get(label, 0), self.rows)
-
-
-def share(count: int, rows: int) -> Share:
-    """A share with its exact interval (Clopper and Pearson)."""
-    if not rows:
-        return Share(0.0, 0.0, 1.0, 0)
-    low, high = clopper_pearson(count, rows, _CONFIDENCE)
-    return Share(count / rows, float(low), float(high), rows)
 
 
 @dataclass(frozen=True)
@@ -157,21 +153,15 @@ class Timeline:
         for hour, numbers in by_hour.items():
             tally = HourTally.of((rows[i] for i in numbers), float(logs[numbers[-1]]))
             merged[hour] = merged.get(hour, HourTally()) + tally
-        return Timeline(_thinned(merged))
+        recent, kept = set(sorted(hour for hour in merged if "T" in hour)[-HOURS:]), dict[str, HourTally]()
+        for hour in sorted(merged):  # all but the newest hours are merged into days
+            name = hour if hour in recent else hour.partition("T")[0]
+            kept[name] = kept.get(name, HourTally()) + merged[hour]
+        return Timeline({name: kept[name] for name in sorted(kept)[-(HOURS + DAYS) :]})
 
     def total(self, hours: Iterable[str] | None = None) -> HourTally:
         """The counts over some hours, or over all."""
         return sum((self.hours[hour] for hour in (self.hours if hours is None else hours)), HourTally())
-
-
-def _thinned(hours: Mapping[str, HourTally]) -> dict[str, HourTally]:
-    """Sorted by time; all but the newest hours are merged into days."""
-    kept: dict[str, HourTally] = {}
-    recent = set(sorted(hour for hour in hours if "T" in hour)[-HOURS:])
-    for hour in sorted(hours):
-        name = hour if hour in recent else hour.partition("T")[0]
-        kept[name] = kept.get(name, HourTally()) + hours[hour]
-    return {name: kept[name] for name in sorted(kept)[-(HOURS + DAYS) :]}
 
 
 def spelt_hour(hour: str) -> str:

@@ -68,7 +68,8 @@ def shares_of(tally: HourTally | None, labels: Iterable[str]) -> _Shares:
     """The shares of some rows that are known, by name, and those of some labels."""
     if tally is None or not tally.rows:
         return {}
-    return tally.shares() | {f"{_PREDICTED}{label}": tally.label_share(label) for label in labels}
+    predicted = {f"{_PREDICTED}{label}": Share.of(tally.labels.get(label, 0), tally.rows) for label in labels}
+    return tally.shares() | predicted
 
 
 def moved_shares(watch: Watch, before: HourTally, since: HourTally | None) -> tuple[list[MovedShare], list[MovedShare]]:
