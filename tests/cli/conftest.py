@@ -19,11 +19,7 @@ MODELS = {
     "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
     "choice": {"choices": True},
     "labels": {"problem_type": "multi_label_classification", "id2label": dict(enumerate(("anger", "joy", "fear")))},
-    "entities": {
-        "tokens": True,
-        "num_labels": 5,
-        "id2label": dict(enumerate(TAGS)),
-    },
+    "entities": {"tokens": True, "num_labels": 5, "id2label": dict(enumerate(TAGS))},
 }
 """A kind, or a model of one class whose classes have no names -> what is given to `tiny`."""
 WORDS = [f"w{number}" for number in range(50)]

@@ -50,10 +50,7 @@ def test_a_missing_column_is_an_error_before_the_weights_are_loaded(run, reviews
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            "train --task sst2 -o out --recipe papr",
-            "recipe='papr' is not one of: paper, demo, few-rows. Did you mean",
-        ),
+        ("train --task sst2 -o out --recipe papr", "recipe='papr' is not one of: paper, demo, few-rows. Did you mean"),
         ("report .", "results.json"),
         ("reproduce", "Give tables (or all) and -o DIR"),
         ("reproduce main", "Give tables (or all) and -o DIR"),

@@ -14,15 +14,7 @@ import pytest
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
-from uatlite.scoring.watch_state import (
-    HourTally,
-    Share,
-    Timeline,
-    WatchedRow,
-    WatchState,
-    hour_of,
-    spelt_hour,
-)
+from uatlite.scoring.watch_state import HourTally, Share, Timeline, WatchedRow, WatchState, hour_of, spelt_hour
 from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope

@@ -15,52 +15,48 @@ QUESTION = {"question": "a1", "options": ["a2", "a3"]}
 
 
 @pytest.mark.parametrize(
-    ("product", "path", "body", "field"),
+    ("product", "path", "body", "said"),
     [
-        ("classifier", "/predict", {}, "texts"),
-        ("classifier", "/predict", {"texts": []}, "texts"),
-        ("classifier", "/predict", {"texts": 5}, "texts"),
-        ("classifier", "/predict", {"texts": ""}, "texts[0]"),
-        ("classifier", "/predict", {"texts": "  "}, "texts[0]"),
-        ("classifier", "/predict", {"texts": ["a1"] * 129}, "texts"),
-        ("classifier", "/predict", {"texts": ["a1", 5]}, "texts[1]"),
-        ("classifier", "/predict", {"texts": ["a1", "  "]}, "texts[1]"),
-        ("classifier", "/predict", {"texts": ["a1", ["a", 7]]}, "texts[1][1]"),
-        ("classifier", "/predict", {"texts": [["a", "b", "c"]]}, "texts[0]"),
-        ("classifier", "/predict", {"texts": ["x" * 20_001]}, "texts[0]"),
-        ("classifier", "/predict", {"texts": ["\ud800"]}, "texts[0]"),
-        ("classifier", "/predict", {"texts": [QUESTION]}, "texts[0]"),
-        ("classifier", "/predict", {"texts": [{"question": "a1"}]}, "texts[0].options"),
-        ("classifier", "/predict", {"texts": ["a1"], "tetxs": 1}, "tetxs"),
-        ("classifier", "/explain", {"text": ["a"]}, "text[1]"),
-        ("classifier", "/explain", {"text": "x" * 2_001}, "text"),
-        ("classifier", "/explain", {"text": "a1", "settings": {"penalty": -1}}, "settings.penalty"),
-        ("classifier", "/explain", {"text": "a1", "settings": {"samples": 65}}, "settings.samples"),
-        ("classifier", "/explain", {"text": "a1", "settings": {"gate": "x"}}, "settings.gate"),
-        ("labeler", "/predict", {"texts": [QUESTION]}, "texts[0]"),
-        ("labeler", "/explain", {"text": "a1", "label": "hope"}, "label"),
-        ("tagger", "/predict", {"texts": [QUESTION]}, "texts[0]"),
-        ("tagger", "/predict", {"texts": ["  "]}, "texts[0]"),
-        ("tagger", "/predict", {"texts": [["a1", ""]]}, "texts[0][1]"),
-        ("tagger", "/predict", {"texts": [[]]}, "texts[0]"),
-        ("tagger", "/predict", {"texts": [["a1", 3]]}, "texts[0][1]"),
-        ("tagger", "/explain", {"text": "a1", "entity": -1}, "entity"),
+        ("classifier", "/predict", {}, "texts:"),
+        ("classifier", "/predict", {"texts": []}, "texts:"),
+        ("classifier", "/predict", {"texts": 5}, "texts:"),
+        ("classifier", "/predict", {"texts": ""}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": "  "}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": ["a1"] * 129}, "texts:"),
+        ("classifier", "/predict", {"texts": ["a1", 5]}, "texts[1]:"),
+        ("classifier", "/predict", {"texts": ["a1", "  "]}, "texts[1]:"),
+        ("classifier", "/predict", {"texts": ["a1", ["a", 7]]}, "texts[1][1]:"),
+        ("classifier", "/predict", {"texts": [["a", "b", "c"]]}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": ["x" * 20_001]}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": ["\ud800"]}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": [QUESTION]}, "texts[0]:"),
+        ("classifier", "/predict", {"texts": [{"question": "a1"}]}, "texts[0].options:"),
+        ("classifier", "/predict", {"texts": ["a1"], "tetxs": 1}, "tetxs:"),
+        ("classifier", "/explain", {"text": ["a"]}, "text[1]:"),
+        ("classifier", "/explain", {"text": "x" * 2_001}, "text:"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"penalty": -1}}, "settings.penalty:"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"samples": 65}}, "settings.samples:"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"gate": "x"}}, "settings.gate:"),
+        (
+            "labeler",
+            "/predict",
+            {"texts": [QUESTION]},
+            "texts[0]: a question with options, and the model is not for multiple choice",
+        ),
+        ("labeler", "/explain", {"text": "a1", "label": "hope"}, "label: is not one of: anger, joy, fear, relief"),
+        ("tagger", "/predict", {"texts": [QUESTION]}, "texts[0]:"),
+        ("tagger", "/predict", {"texts": ["  "]}, "texts[0]:"),
+        ("tagger", "/predict", {"texts": [["a1", ""]]}, "texts[0][1]:"),
+        ("tagger", "/predict", {"texts": [[]]}, "texts[0]:"),
+        ("tagger", "/predict", {"texts": [["a1", 3]]}, "texts[0][1]:"),
+        ("tagger", "/explain", {"text": "a1", "entity": -1}, "entity:"),
     ],
     indirect=["product"],
 )
-def test_a_refusal_names_the_field(api, path, body, field):
+def test_a_refusal_names_the_field_and_says_what_is_allowed(api, path, body, said):
     reply = api.post(path, content=json.dumps(body), headers=JSON)
-    assert reply.status_code == 422
-    assert reply.json()["error"]["fields"][0]["field"] == field
-
-
-@pytest.mark.parametrize("product", ["labeler"], indirect=True)
-def test_a_refusal_says_what_is_allowed(api):
-    for path, body, allowed in (
-        ("/explain", {"text": "a1", "label": "hope"}, "anger, joy, fear, relief"),
-        ("/predict", {"texts": [QUESTION]}, "not for multiple choice"),
-    ):
-        assert allowed in api.post(path, json=body).json()["error"]["fields"][0]["message"]
+    first = reply.json()["error"]["fields"][0]
+    assert (reply.status_code, f"{first['field']}: {first['message']}"[: len(said)]) == (422, said)
 
 
 NO_REQUESTS = {
@@ -118,24 +114,17 @@ def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(client_
         client_of("classifier", raises=True).post("/predict", json={"texts": ["a1 a2 a3"]})
 
 
-def leaving(after):
-    """A client that leaves after an event."""
-
-    async def receive():
-        await after.wait()
-        return {"type": "http.disconnect"}
-
-    return receive
-
-
-class Work:
-    """Work without end, which knows whether it has begun and ended."""
+class Request:
+    """A client that leaves at an event, and work for it without end, which knows whether it has begun and ended."""
 
     def __init__(self):
-        self.begun = asyncio.Event()
-        self.ended = False
+        self.begun, self.left, self.ended = asyncio.Event(), asyncio.Event(), False
 
-    async def __call__(self):
+    async def receive(self):
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def work(self):
         try:
             self.begun.set()
             await asyncio.Event().wait()
@@ -143,27 +132,27 @@ class Work:
             self.ended = True
 
 
-async def test_the_work_for_a_client_that_leaves_is_cancelled():
-    work, current = Work(), asyncio.current_task()
+async def test_the_work_for_a_client_that_leaves_is_cancelled_and_the_task_itself_goes_on():
+    request = Request()
+    request.left = request.begun
     with pytest.raises(Refusal) as refusal:
-        await until_disconnect(leaving(work.begun), work())
-    assert (refusal.value.status_code, work.ended) == (499, True)
-    assert current.cancelling() == 0  # the task itself goes on
+        await until_disconnect(request.receive, request.work())
+    assert (refusal.value.status_code, request.ended, asyncio.current_task().cancelling()) == (499, True, 0)
 
 
 async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer():
     before = asyncio.all_tasks()
-    assert await until_disconnect(leaving(asyncio.Event()), asyncio.sleep(0, 7)) == 7
+    assert await until_disconnect(Request().receive, asyncio.sleep(0, 7)) == 7
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
 
 
 async def test_a_request_that_is_cancelled_from_outside_stays_cancelled():
     """As uvicorn does when its patience at a stop ends."""
-    work = Work()
-    task = asyncio.create_task(until_disconnect(leaving(asyncio.Event()), work()))
-    await work.begun.wait()
+    request = Request()
+    task = asyncio.create_task(until_disconnect(request.receive, request.work()))
+    await request.begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert work.ended
+    assert request.ended

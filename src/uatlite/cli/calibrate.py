@@ -58,8 +58,7 @@ def calibrate(
         ),
     ] = None,
     calibrator: Annotated[
-        str | None,
-        Option(help="input-temperature by default, or temperature where the method has no variance; none."),
+        str | None, Option(help="input-temperature by default, or temperature where the method has no variance; none.")
     ] = None,
     label_sets: Annotated[
         float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")

@@ -55,8 +55,7 @@ def serve(
         list[str] | None, Option(help="Host name under which clients reach it; may be repeated.")
     ] = None,
     watch: Annotated[
-        Path | None,
-        Option(help="File that keeps what is known of the traffic; 'uatlite watch' reads it."),
+        Path | None, Option(help="File that keeps what is known of the traffic; 'uatlite watch' reads it.")
     ] = None,
     method: shared.MethodName = None,
     max_length: shared.MaxLength = None,

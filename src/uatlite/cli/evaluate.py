@@ -164,8 +164,7 @@ def report(
         Path | None, Option("--output", "-o", help="Directory for report.html and figures/; by default STORE.")
     ] = None,
     method: Annotated[
-        str | None,
-        Option(help="Method whose abstentions are shown, as in uat+ts; by default the verdict's."),
+        str | None, Option(help="Method whose abstentions are shown, as in uat+ts; by default the verdict's.")
     ] = None,
     target_risk: Annotated[float, Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
     data_dir: shared.DataDir = None,

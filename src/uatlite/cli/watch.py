@@ -54,10 +54,7 @@ def watch(
     time_column: Annotated[
         str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
     ] = None,
-    text: Annotated[
-        str | None,
-        shared.in_columns(help="Column of the text, for the page; text by default."),
-    ] = None,
+    text: Annotated[str | None, shared.in_columns(help="Column of the text, for the page; text by default.")] = None,
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
     if new_normal and not acknowledge:

@@ -121,12 +121,7 @@ def read_candidates(
 
 
 def pick(
-    rows: Sequence[Candidate],
-    budget: int,
-    *,
-    random_share: float = RANDOM_SHARE,
-    of: str = "answers",
-    seed: int = 0,
+    rows: Sequence[Candidate], budget: int, *, random_share: float = RANDOM_SHARE, of: str = "answers", seed: int = 0
 ) -> list[Picked]:
     """At most `budget` rows: `random_share` of them drawn from the answers, or from `all`, the others the helpful ones.
 

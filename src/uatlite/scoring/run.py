@@ -45,11 +45,7 @@ SAMPLE = 10_000
 
 
 def score_file(
-    classifier: Product[Any],
-    job: Job,
-    on_progress: OnProgress = lambda tally: None,
-    *,
-    source: Source | None = None,
+    classifier: Product[Any], job: Job, on_progress: OnProgress = lambda tally: None, *, source: Source | None = None
 ) -> Summary:
     """Score every row of a file; the output holds each row once, in the order of the input.
 
