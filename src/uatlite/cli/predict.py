@@ -1,8 +1,6 @@
 """What a classifier says: of the rows of a file, which of them a person should see first, and why of one text."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text as RichText
 from typer import Argument, Option
@@ -103,38 +101,27 @@ def predict(
 
 
 class ScoringBar(Progress):
-    """The bar of `predict`: rows, rows per second, time left, share abstained. The speed leaves out resumed rows."""
+    """The bar of `predict`: rows, time left, then '312 rows/s, 12.5% abstained, 3 rejected', at the recent speed."""
 
     def __init__(self, console: Console, total: int | None) -> None:
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._total = total
+        columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        note = TextColumn("{task.fields[note]}")
+        super().__init__(*columns, note, console=console, transient=True, disable=not console.is_terminal)
         self._task = self.add_task("rows", total=total, note="loading")
-        self._begun = time.monotonic()
 
     def show(self, scored: "Tally") -> None:
         """Move the bar to where the run is."""
-        note = describe(scored, time.monotonic() - self._begun, self._total)
-        self.update(self._task, completed=scored.seen, note=note)
-
-
-def describe(scored: "Tally", seconds: float, total: int | None) -> str:
-    """The figures beside the bar: '312 rows/s, 0:01:04 left, 12.5% abstained, 3 rejected'."""
-    speed = (scored.seen - scored.resumed) / seconds if seconds > 0 else 0.0
-    notes = [f"{speed:,.0f} rows/s"]
-    if total is not None and speed > 0:
-        notes.append(f"{timedelta(seconds=round(max(0, total - scored.seen) / speed))} left")
-    if scored.abstained:
-        notes.append(f"{scored.abstained / scored.rows:.1%} abstained")
-    if scored.rejected:
-        notes.append(f"{scored.rejected:,} rejected")
-    return ", ".join(notes)
+        self.update(self._task, completed=scored.seen)
+        notes = [f"{self.tasks[0].speed or 0.0:,.0f} rows/s"]
+        if scored.abstained:
+            notes.append(f"{scored.abstained / scored.rows:.1%} abstained")
+        if scored.rejected:
+            notes.append(f"{scored.rejected:,} rejected")
+        self.update(self._task, note=", ".join(notes))
 
 
 OWN = ("id", "label", "confidence", "reason", "why")
 """Columns of a row to review besides those of the input."""
-
-
 _WIDTH = 300
 """Characters of a text on the terminal."""
 
