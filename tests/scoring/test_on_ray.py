@@ -10,29 +10,23 @@ import pytest
 
 from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
-from uatlite.scoring.run import ScoringRun
-from uatlite.scoring.source import Block, Source
+from uatlite.scoring.run import Parts
+from uatlite.scoring.source import Block
 from uatlite.values import Example
 
 REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"
 on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
 
 
-def begun(desk, job):
-    run = ScoringRun(job, desk.classifier.predictor(), Source(str(desk.rows(1, Path(job.input).name))))
-    run.parts.open(run.record, resume=False, overwrite=False)
-    return run
-
-
 def handed(scorer, *texts):
-    block = Block(0, tuple(Example(f"r{i}", text) for i, text in enumerate(texts)))
-    return scorer(block)
+    return scorer(Block(0, tuple(Example(f"r{i}", text) for i, text in enumerate(texts))))
 
 
 def test_a_block_handed_out_twice_is_one_part(desk):
-    job = desk.job("in.jsonl")
-    run = begun(desk, job)
-    scorer, path = on_ray.Scorer(lambda: desk.classifier, job, run.record), run.parts.path(run.parts.name(0))
+    job, parts = desk.job("in.jsonl"), Parts.of(desk.directory / "out.jsonl")
+    record = job.record(desk.classifier.predictor())
+    parts.begin(record)
+    scorer, path = on_ray.Scorer(lambda: desk.classifier, job, record), parts.path(parts.name(0))
     first = handed(scorer, "a1 a2", "a3")
     part = path.read_bytes()
     assert handed(scorer, "a1 a2", "a3") == replace(first, resumed=2)
@@ -48,7 +42,7 @@ def test_a_worker_writes_only_where_its_own_run_is_and_with_its_model(desk):
     shared = r"out\.jsonl\.unfinished does not exist on .* a file system that driver and workers"
     with pytest.raises(DataError, match=shared):
         handed(scorer, "a1")
-    begun(desk, replace(job, input="other.jsonl"))  # a later run has taken the place
+    Parts.of(job.output).begin(record | {"input": "other.jsonl"})  # a later run has taken the place
     with pytest.raises(DataError, match="belongs to another run"):
         handed(scorer, "a1")
     with pytest.raises(ModelError, match=r"another classifier was loaded than on the driver: model differ"):

@@ -10,8 +10,8 @@ from uatlite.classifier.product import KINDS
 from uatlite.errors import DataError
 from uatlite.scoring.source import Source
 from uatlite.text.examples import find_layout
-from uatlite.text.rows import read_rows
-from uatlite.text.schema import Layout
+from uatlite.text.rows import Row
+from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Example, Span, Words
 
 
@@ -20,46 +20,33 @@ def write(path, rows):
     return path
 
 
-def layout_of(path, layout=None):
-    return find_layout(read_rows(path), layout or Layout())
-
-
-def labelled(path, classes, layout=None, *, strict=False):
-    return Source(str(path)).labelled(layout or layout_of(path), classes, strict=strict)
+def labelled(path, classes, *, strict=False):
+    return Source(str(path)).labelled(TAGS, classes, strict=strict)
 
 
 @pytest.mark.parametrize(
     ("row", "named", "gold"),
     [
-        ({"tokens": ["a"], "tags": ["O"]}, None, "tags"),
-        ({"text": "a", "entities": []}, None, "entities"),
-        ({"text": "a", "labels": "x; y"}, None, "labels"),
-        ({"text": "a", "label": "x", "labels": ["y"]}, None, "class"),
-        ({"text": "a", "label": ["x"]}, None, "labels"),
-        ({"words": ["a"], "ner": ["O"]}, ("words", "ner"), "tags"),
-        ({"body": "a", "spans": '[{"start": 0}]'}, ("body", "spans"), "entities"),
-        ({"body": "a", "topics": ["x"]}, ("body", "topics"), "labels"),
-        ({"body": "[a]", "topic": "[x]"}, ("body", "topic"), "class"),
-        ({"other": 1}, None, "class"),
+        ({"tokens": ["a"], "tags": ["O"]}, {}, "tags"),
+        ({"text": "a", "entities": []}, {}, "entities"),
+        ({"text": "a", "labels": "x; y"}, {}, "labels"),
+        ({"text": "a", "label": "x", "labels": ["y"]}, {}, "class"),
+        ({"text": "a", "label": ["x"]}, {}, "labels"),
+        ({"words": ["a"], "ner": ["O"]}, {"text": "words", "label": "ner"}, "tags"),
+        ({"body": "a", "spans": '[{"start": 0}]'}, {"text": "body", "label": "spans"}, "entities"),
+        ({"body": "a", "topics": ["x"]}, {"text": "body", "label": "topics"}, "labels"),
+        ({"body": "[a]", "topic": "[x]"}, {"text": "body", "label": "topic"}, "class"),
+        ({"other": 1}, {}, "class"),
     ],
 )
-def test_what_a_file_holds(row, named, gold, tmp_path):
-    given = Layout() if named is None else Layout(text=named[0], label=named[1])
-    found = layout_of(write(tmp_path / "rows.jsonl", [row]), given)
-    assert found.gold == gold
-    if named is not None:
-        assert (found.text, found.label) == named
+def test_what_a_file_holds(row, named, gold):
+    found = find_layout([Row("rows.jsonl", 1, row)], Layout(**named))
+    assert vars(found) | {"gold": gold} | named == vars(found)
 
 
 def test_words_with_tags(tmp_path):
-    path = write(
-        tmp_path / "rows.jsonl",
-        [
-            {"tokens": ["Ada", "Lovelace"], "tags": ["B-PER", "I-PER"]},
-            {"tokens": ["Ada"], "tags": ["O", "O"]},
-            {"tokens": ["nobody"], "tags": ["O"]},
-        ],
-    )
+    words, tags = (["Ada", "Lovelace"], ["Ada"], ["nobody"]), (["B-PER", "I-PER"], ["O", "O"], ["O"])
+    path = write(tmp_path / "rows.jsonl", [{"tokens": w, "tags": t} for w, t in zip(words, tags, strict=True)])
     rows = labelled(path, ("LOC", "PER"))
     assert rows.texts == [Words(("Ada", "Lovelace")), Words(("nobody",))]
     assert rows.gold == [(Span(0, 12, "PER"),), ()]
@@ -72,7 +59,7 @@ def test_files_without_a_usable_row(tmp_path):
     empty = tmp_path / "empty.conll"
     empty.write_text("\n\n")
     with pytest.raises(DataError, match="has no usable row"):
-        labelled(empty, ("PER",), Layout(text="tokens", label="tags", gold="tags"))
+        labelled(empty, ("PER",))
     path = write(tmp_path / "rows.jsonl", [{"tokens": ["Ada"], "tags": ["B-PER", "O"]}])
     with pytest.raises(DataError, match=r"no usable row \(1 rejected; the first: line 1, 2 tags for 1 words\)"):
         labelled(path, ("PER",))
@@ -110,9 +97,8 @@ def test_words_are_for_models_of_entities(tmp_path):
 
 
 def test_the_first_question_says_how_many_options_there_are(tmp_path):
-    path = write(
-        tmp_path / "rows.jsonl", [{"q": "a", "o": options} for options in (["x"], ["x", "y"], ["x", "y", "z"])]
-    )
+    questions = [{"q": "a", "o": options} for options in (["x"], ["x", "y"], ["x", "y", "z"])]
+    path = write(tmp_path / "rows.jsonl", questions)
     layout = Layout(text="q", options="o", label=None)
     rejected, read, other = Source(str(path)).items(layout, kind=KINDS["choice"])
     assert isinstance(read, Example)
