@@ -72,15 +72,6 @@ def type_text(tab, text, prefix=""):
     return explained(tab, lambda: tab.fill(f"#{prefix}text", text), prefix).json()
 
 
-def until_count(tab, selector, count):
-    """Wait until so many are there. (Playwright's own wait evaluates a string, which the page's policy forbids.)"""
-    for _ in range(PATIENCE // 50):
-        if tab.locator(selector).count() == count:
-            return
-        tab.wait_for_timeout(50)
-    assert tab.locator(selector).count() == count
-
-
 def alter(tab, path, change):
     """Have `change` edit the JSON of every response of this path before the page sees it."""
 
@@ -142,17 +133,19 @@ def test_what_is_typed_is_shown_and_never_run(tab):
 
 
 def test_a_slider_changes_what_is_shown_and_takes_the_promise_back(tab):
+    from playwright.sync_api import expect
+
     type_text(tab, "a1 a2 a3")
     before = tab.inner_text("#decision")
     assert tab.is_hidden("#off")
     explained(tab, lambda: tab.fill("#samples", "9"))
-    until_count(tab, "#passes circle", 9 * 3)
+    expect(tab.locator("#passes circle")).to_have_count(9 * 3, timeout=PATIENCE)
     assert "not the settings that were calibrated" in tab.inner_text("#off")
     explained(tab, lambda: tab.fill("#penalty", "3"))
     explained(tab, lambda: tab.select_option("#gate", "none"))
-    until_count(tab, "#attention canvas", 0)
+    expect(tab.locator("#attention canvas")).to_have_count(0, timeout=PATIENCE)
     explained(tab, lambda: tab.click("#reset"))
-    until_count(tab, "#passes circle", 4 * 3)
+    expect(tab.locator("#passes circle")).to_have_count(4 * 3, timeout=PATIENCE)
     assert tab.inner_text("#decision") == before
     assert tab.is_hidden("#off")
 
