@@ -1,9 +1,11 @@
 """The served traffic: the monitor over texts that come one by one, in /metrics and /model."""
 
 import asyncio
+import sys
 from collections import Counter
 from itertools import chain
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -11,7 +13,6 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.watch import Watch, watched_calibration
-from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
 from uatlite.serve.traffic import SERVED, Traffic
@@ -48,18 +49,21 @@ def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client):
     assert shown["uatlite_watch_evidence"] == pytest.approx(told["evidence"])
 
 
-def test_what_has_changed_is_told_off_the_event_loop(client, monkeypatch):
-    """It takes arrays, as the monitor says what the change is by all texts."""
-    loops = []
-    verdict = WatchState.verdict
+@EACH
+def test_no_array_is_made_on_the_event_loop(api, made_texts):
+    made = []
 
-    def noting(state):
-        loops.append(asyncio._get_running_loop())
-        return verdict(state)
+    def noting(frame, event, called):
+        if event == "c_call" and str(called.__module__).startswith("numpy"):
+            made.append(called)
 
-    monkeypatch.setattr(WatchState, "verdict", noting)
-    assert client.get("/model").status_code == 200
-    assert loops == [None]
+    api.portal.call(sys.setprofile, noting)  # in the thread of the loop
+    for texts in (["a1"], made_texts(100)):
+        assert api.post("/predict", json={"texts": texts}).status_code == 200
+    assert [api.get(path).status_code for path in ("/model", "/metrics")] == [200, 200]
+    assert made == []
+    api.portal.call(np.zeros, 1)
+    assert made == [np.zeros]
 
 
 @EACH
