@@ -136,8 +136,9 @@ class Source:
         self.check(layout, with_label=True)
         if filled:
             self._rows = (_checked_filled(row, str(layout.label)) for row in self._rows)
-        read = Block(0, tuple(self.items(layout, classes, strict=strict)))
-        examples, rejects = read.examples, read.rejects
+        items = list(self.items(layout, classes, strict=strict))
+        examples = [item for item in items if isinstance(item, Example)]
+        rejects = [item for item in items if isinstance(item, Reject)]
         if not examples:
             first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
             names = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
@@ -217,11 +218,6 @@ class Block:
     def examples(self) -> list[Example]:
         """The rows that can be scored."""
         return [item for item in self.items if isinstance(item, Example)]
-
-    @property
-    def rejects(self) -> list[Reject]:
-        """The rows that cannot be scored."""
-        return [item for item in self.items if isinstance(item, Reject)]
 
     @property
     def digest(self) -> str:

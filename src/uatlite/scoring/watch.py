@@ -75,7 +75,7 @@ class Watch:
         """Raise where the first row of a file lacks a column; there may be none yet."""
         if row is None:
             return
-        scope = "scope" if self._scoped else None
+        scope = "scope" if SCOPE in self.reference.cells else None
         needed = ["confidence", column_of_score(self.reference.score), scope, self.time, self.text]
         check_columns(ScoredRow.of(row), list(dict.fromkeys(name for name in needed if name is not None)))
 
@@ -84,13 +84,9 @@ class Watch:
         try:
             scored = ScoredRow.of(row)
             hour = hour if self.time is None else hour_of(scored.values.get(self.time))
-            return WatchedRow.of(scored, self.reference.score, hour, scoped=self._scoped)
+            return WatchedRow.of(scored, self.reference.score, hour, scoped=SCOPE in self.reference.cells)
         except (InputError, DataError):
             return None
-
-    @property
-    def _scoped(self) -> bool:
-        return SCOPE in self.reference.cells
 
     def read(self) -> WatchState:
         """The state on disk; a new one where there is none."""
