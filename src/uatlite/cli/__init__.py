@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
-    _quieten_transformers()
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # transformers reads these when it is imported
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
         check_gone(given)
         _app()(args=[argument for argument in given if argument != DEBUG], prog_name="uatlite")
@@ -60,10 +62,3 @@ def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - typer
             raise MissingDependency(error.name, "data") from error
         raise
     return app
-
-
-def _quieten_transformers() -> None:
-    """Turn off the messages and bars of transformers, which reads these variables when it is imported."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Contender
     from uatlite.values import Kind
 
-
 _METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
 _SEVERAL = {"entities": "entities", "labels": "several labels"}

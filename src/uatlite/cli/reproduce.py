@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from uatlite.lab.paper.source import ReproductionSettings
     from uatlite.scoring.on_ray import Cluster
 
-
 REPRODUCE_EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -27,8 +26,6 @@ REPRODUCE_EXAMPLES = """
 
 Models and predictions are kept in DIR and shared by all tables. After Ctrl-C the same command continues from there.
 """
-
-
 ALL = "all"
 INCOMPLETE = 3
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from uatlite.scoring.watch import Watch
     from uatlite.scoring.watch_state import WatchState
 
-
 ALARM = 4
 WATCH_EXAMPLES = """
 [bold]Examples[/bold]
