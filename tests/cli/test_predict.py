@@ -1,6 +1,5 @@
 """calibrate, predict and export of one class a text: columns, messages, errors and what is only for this kind."""
 
-
 import csv
 import io
 import json

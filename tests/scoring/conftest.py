@@ -1,6 +1,5 @@
 """Calibrated models of every kind to score with, in small blocks, and files of rows for them."""
 
-
 import numpy as np
 import pytest
 
