@@ -141,7 +141,6 @@ def test_spellings_have_one_canonical_form(spelt, canonical):
         ("vi-last-layer:samples=0", "samples=0"),
         ("cascade", r"is gone: use 'distilled'.*second_look='uat'"),
         ("adaptive", r"is gone: use 'distilled'.*second_look='uat'"),
-        ("cascade:then=analytic", r"is gone: use 'distilled'.*second_look='uat'"),
     ],
 )
 def test_misspellings_are_explained(spelt, message):

@@ -9,19 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics.accuracy import DETECTION, accuracy, check_detection, fpr95, nll
-from uatlite.metrics.calibration import debiased_ece, ece
-from uatlite.metrics.intervals import (
-    METRICS,
-    Interval,
-    Resampling,
-    detection_estimates,
-    draw_counts,
-    intervals,
-    metric_estimates,
-    shift_estimates,
-)
-from uatlite.metrics.rows import Rows
+from uatlite.metrics import METRICS, Interval, Resampling, Rows, accuracy, debiased_ece, ece, fpr95, intervals, nll
+from uatlite.metrics.accuracy import DETECTION, check_detection
+from uatlite.metrics.intervals import detection_estimates, draw_counts, metric_estimates, shift_estimates
 
 
 def bootstrap(probabilities, labels, *, metrics=METRICS, **how):

@@ -12,13 +12,7 @@ from sklearn.linear_model import LinearRegression
 from reference import draw_logits
 from uatlite.errors import InputError
 from uatlite.predictive import OFFSET, PassLogits, logit_features, margin_variance
-from uatlite.trust.calibrators import (
-    TEMPERATURE_BOUNDS,
-    InputTemperature,
-    Temperature,
-    best_share,
-    stratified_folds,
-)
+from uatlite.trust.calibrators import TEMPERATURE_BOUNDS, InputTemperature, Temperature, best_share, stratified_folds
 from uatlite.trust.distribution import pass_probabilities, predictive, probabilities
 
 

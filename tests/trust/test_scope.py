@@ -10,15 +10,7 @@ from sklearn.covariance import oas
 
 from by_hand import again
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.trust.scope import (
-    Gaussians,
-    ScopeFit,
-    benjamini_hochberg,
-    chance_in_scope,
-    energy,
-    fit_scope,
-    shrink,
-)
+from uatlite.trust.scope import Gaussians, ScopeFit, benjamini_hochberg, chance_in_scope, energy, fit_scope, shrink
 
 UNITS, CLASSES = 12, 4
 NOISE = 1.5 ** -np.arange(UNITS)

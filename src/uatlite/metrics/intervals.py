@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from uatlite.codec import NOT_STORED
 from uatlite.errors import ConfigurationError, InputError, check_choice
+from uatlite.metrics import calibration, selective
 from uatlite.metrics.accuracy import (
     DETECTION,
     accuracy,
@@ -30,20 +31,7 @@ from uatlite.metrics.accuracy import (
     macro_f1,
     nll,
 )
-from uatlite.metrics.calibration import (
-    SHIFT,
-    adaptive_ece,
-    brier_calibration,
-    brier_refinement,
-    classwise_ece,
-    combine,
-    debiased_ece,
-    ece,
-    mce,
-    smooth_ece,
-)
 from uatlite.metrics.rows import Metric, Rows, Statistic, at_once
-from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
 from uatlite.values import Floats, check_share
 
 RESAMPLES = 1000
@@ -76,23 +64,23 @@ class Scale:
 SCALES: dict[str, Scale] = {
     "accuracy": Scale("Accuracy", "higher", accuracy, narrow=True),
     "macro_f1": Scale("Macro F1", "higher", macro_f1),
-    "ece": Scale("ECE", "lower", ece.bind(), narrow=True, charted=True),
-    "debiased_ece": Scale("ECE debiased", "lower", debiased_ece.bind()),
-    "adaptive_ece": Scale("ECE adaptive", "lower", adaptive_ece.bind()),
-    "classwise_ece": Scale("ECE classwise", "lower", classwise_ece.bind()),
-    "smooth_ece": Scale("ECE smooth", "lower", smooth_ece),
-    "mce": Scale("MCE", "lower", mce.bind()),
+    "ece": Scale("ECE", "lower", calibration.ece.bind(), narrow=True, charted=True),
+    "debiased_ece": Scale("ECE debiased", "lower", calibration.debiased_ece.bind()),
+    "adaptive_ece": Scale("ECE adaptive", "lower", calibration.adaptive_ece.bind()),
+    "classwise_ece": Scale("ECE classwise", "lower", calibration.classwise_ece.bind()),
+    "smooth_ece": Scale("ECE smooth", "lower", calibration.smooth_ece),
+    "mce": Scale("MCE", "lower", calibration.mce.bind()),
     "nll": Scale("NLL", "lower", nll, narrow=True, charted=True),
     "brier": Scale("Brier", "lower", brier, narrow=True),
-    "brier_calibration": Scale("brier_calibration", "lower", brier_calibration.bind()),
-    "brier_refinement": Scale("brier_refinement", "lower", brier_refinement.bind()),
-    "aurc": Scale("AURC", "lower", aurc, narrow=True, charted=True),
-    "augrc": Scale("AUGRC", "lower", augrc),
-    "e_aurc": Scale("E-AURC", "lower", e_aurc),
-    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None, coverage_at.bind(tau=tau)) for tau in TAUS},
-    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None, accuracy_at.bind(tau=tau)) for tau in TAUS},
-    **{f"count@{tau}": Scale(f"N@{tau}", None, count_at.bind(tau=tau), decimals=0) for tau in TAUS},
-    **{f"risk@{share}": Scale(f"Risk@{share}", "lower", risk_at_coverage.bind(coverage=share)) for share in COVERAGES},
+    "brier_calibration": Scale("brier_calibration", "lower", calibration.brier_calibration.bind()),
+    "brier_refinement": Scale("brier_refinement", "lower", calibration.brier_refinement.bind()),
+    "aurc": Scale("AURC", "lower", selective.aurc, narrow=True, charted=True),
+    "augrc": Scale("AUGRC", "lower", selective.augrc),
+    "e_aurc": Scale("E-AURC", "lower", selective.e_aurc),
+    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None, selective.coverage_at.bind(tau=tau)) for tau in TAUS},
+    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None, selective.accuracy_at.bind(tau=tau)) for tau in TAUS},
+    **{f"count@{tau}": Scale(f"N@{tau}", None, selective.count_at.bind(tau=tau), decimals=0) for tau in TAUS},
+    **{f"risk@{c}": Scale(f"Risk@{c}", "lower", selective.risk_at_coverage.bind(coverage=c)) for c in COVERAGES},
     "error_auroc": Scale("Error AUROC", "higher", error_auroc),
     "error_aupr": Scale("error_aupr", "higher", error_aupr),
     "error_fpr95": Scale("error_fpr95", "lower", error_fpr95),
@@ -225,8 +213,8 @@ def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]
 def shift_estimates(in_domain: Rows, shifted: Rows) -> Estimates:
     """ΔECE and the robustness score of an in-domain and a shifted set, each resampled by itself."""
     of = {}
-    for name, weights in SHIFT.items():
-        statistic = partial(combine, in_domain, shifted, weights)
+    for name, weights in calibration.SHIFT.items():
+        statistic = partial(calibration.combine, in_domain, shifted, weights)
         of[name] = Estimate(statistic, truth=statistic, lowest=-np.inf if min(weights) < 0 else 0.0)
     return Estimates(of, (len(in_domain), len(shifted)))
 
