@@ -14,8 +14,6 @@ from uatlite.trust.monitor import BETS, SLOWNESS, START, Monitor, RankCells, Ref
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import Usual, summarise
 
-ROWS = 60
-
 
 def stream(seed, calibration, new):
     """Sorted calibration values, and the number of them below each new one; no change."""
@@ -49,12 +47,16 @@ def slow_martingale(ranks):
     ]
 
 
+def watched(values, places, seed, *, fresh=False):
+    """The cells of calibration values, those of new rows and their uniform numbers, and the wealth with log M."""
+    cells = RankCells.of(values)
+    found, numbers = cells.cell(places), uniforms((seed, 0), 0, len(places))
+    return cells, found, numbers, Wealth.none(cells, fresh=fresh).after(cells, found, numbers)
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_it_is_the_mixture_over_bets_and_starts(fresh):
-    values, places = stream(0, 30, ROWS)
-    cells = RankCells.of(values)
-    found, numbers = cells.cell(places), uniforms((1, 2), 0, ROWS)
-    after, logs = Wealth.none(cells, fresh=fresh).after(cells, found, numbers)
+    cells, found, numbers, (after, logs) = watched(*stream(0, 30, 60), seed=1, fresh=fresh)
     expected = slow_martingale(slow_ranks(cells, found, numbers, fresh=fresh))
     np.testing.assert_allclose(np.exp(logs), expected, rtol=1e-9)
     assert after.log_martingale == pytest.approx(logs[-1])
@@ -87,11 +89,6 @@ def test_ranks_are_uniform_and_independent_also_by_few_calibration_rows(fresh):
     assert abs(np.corrcoef(first, rest)[0, 1]) < 0.13
 
 
-def highest(values, places, seed):
-    cells = RankCells.of(values)
-    return float(Wealth.none(cells).after(cells, cells.cell(places), uniforms((seed, 0), 0, len(places)))[1].max())
-
-
 def test_texts_that_come_again_and_again_raise_no_alarm():
     """A fifth of all rows are one text, a tenth another; between batches their values differ by a little."""
     rng = np.random.default_rng(0)
@@ -104,16 +101,16 @@ def test_texts_that_come_again_and_again_raise_no_alarm():
     found = []
     for seed in range(60):
         values = np.sort(draw(300, 0.0))
-        found.append(highest(values, np.searchsorted(values, draw(3000, rng.choice([0, 1e-6, -1e-6]))), seed))
+        new = np.searchsorted(values, draw(3000, rng.choice([0, 1e-6, -1e-6])))
+        found.append(watched(values, new, seed)[-1][1].max())
     assert np.mean(np.array(found) >= math.log(10)) <= 0.2
     assert len(RankCells.of(values).edges) > 20
     assert not np.isin(values[RankCells.of(values).edges - 1], [0.3, -0.7]).any()
 
 
 def test_rows_that_are_all_tied_are_never_an_alarm():
-    cells = RankCells.of(np.ones(80))
+    cells, *_, (_, logs) = watched(np.ones(80), np.full(500, 80), 0)
     assert cells.weights.tolist() == [81.0]
-    _, logs = Wealth.none(cells).after(cells, cells.cell(np.full(500, 80)), uniforms((0, 0), 0, 500))
     assert logs.max() < math.log(100)
 
 
@@ -124,9 +121,8 @@ def test_a_change_is_found_soon_also_a_late_one(before):
         values, places = stream(seed, 500, before + 400)
         rng = np.random.default_rng(1000 + seed)
         places[before:] = np.searchsorted(values, rng.normal(-1, 1, size=400))
-        cells = RankCells.of(values)
-        found, numbers = cells.cell(places), uniforms((seed, 0), 0, len(places))
-        row = int(np.argmax(Wealth.none(cells).after(cells, found, numbers)[1] >= math.log(100)))
+        cells, found, numbers, (_, logs) = watched(values, places, seed)
+        row = int(np.argmax(logs >= math.log(100)))
         at, _ = Wealth.none(cells).after(cells, found[: row + 1], numbers[: row + 1])
         delays.append(row + 1 - before)
         errors.append(abs(int(at.since[at.capital.argmax()]) - before))

@@ -12,19 +12,8 @@ the model itself holds. Its method weights are the variances s² (parameters,) a
 
     θ + sqrt(scale)·(s·z / √2 + Σ_k d_k·y_k / sqrt(2(K - 1))),   z, y ~ N(0, I).
 
-The others change the last layer only, and run one pass of the encoder:
-
-`laplace` (Daxberger et al., 2021): the posterior of the last layer's weights is a Gaussian around the trained ones,
-with Kronecker factors from `laplace-torch` and the precision B ⊗ A + δI: B of the classes, A of the features, δ that
-of the prior. In the eigenbases of the two, the logits of features x have the covariance
-
-    Q_B diag_i(Σ_j (Q_Aᵀx)_j² / (b_i·a_j + δ)) Q_Bᵀ + that of the bias,   logits = mean / sqrt(1 + π/8·variance).
-
-Only fitting needs that package; the result is stored as plain tensors.
-
-`sngp` (Liu et al., 2020): a Gaussian-process head on features whose distances are preserved.
-
-`vi-last-layer`: variational inference; the encoder runs once and the layer is drawn many times.
+The others change the last layer only, and run one pass of the encoder: Laplace (Daxberger et al., 2021), a
+Gaussian-process head on features whose distances are preserved (SNGP, Liu et al., 2020), and a variational last layer.
 """
 
 from __future__ import annotations
@@ -212,7 +201,11 @@ def _variance_between(pair: Tensor) -> Tensor:
 
 
 def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
-    """The covariance of the logits of features (batch, units): (batch, classes, classes)."""
+    """The covariance of the logits of features x (batch, units): (batch, classes, classes).
+
+    The weights are Gaussian with the precision B ⊗ A + δI: B of the classes, A of the features, δ that of the prior. In
+    the eigenbases of the two it is Q_B diag_i(Σ_j (Q_Aᵀx)_j² / (b_i·a_j + δ)) Q_Bᵀ + that of the bias.
+    """
     classes, prior = tensors["class_vectors"], tensors["prior_precision"]
     squares = (features @ tensors["feature_vectors"]).square()
     precision = tensors["class_values"][:, None] * tensors["feature_values"] + prior[0]

@@ -167,7 +167,18 @@ def smooth_ece(rows: Rows, counts: Floats) -> Floats:
     """
     series = node_gaps(rows, counts) @ waves().T  # (resamples, cosines)
     series[:, 1:] *= 2
-    return fixed_point(series)
+    low, high = np.full(len(series), NARROWEST), np.ones(len(series))
+    below, above = error_at(low, series), error_at(high, series)
+    narrow = np.where(below <= low, below, np.nan)
+    for _ in range(_STEPS):  # bisect w - E(w) for every resample at once
+        middle = (low + high) / 2
+        error = error_at(middle, series)
+        wider = error > middle
+        low, below = np.where(wider, middle, low), np.where(wider, error, below)
+        high, above = np.where(wider, high, middle), np.where(wider, above, error)
+    slope = (above - below) / (high - low)
+    crossing = (below - slope * low) / (1 - slope)  # inside the last bracket
+    return np.where(np.isnan(narrow), crossing, narrow)
 
 
 @cache
@@ -194,22 +205,6 @@ def error_at(width: Floats, series: Floats) -> Floats:
     damping = np.exp(-((np.pi * np.arange(COSINES) * width[:, None]) ** 2) / 2)
     curve = np.abs((series * damping) @ waves()[:, ::2])
     return np.asarray((curve.sum(axis=1) - (curve[:, 0] + curve[:, -1]) / 2) / (curve.shape[1] - 1))
-
-
-def fixed_point(series: Floats) -> Floats:
-    """Bisect w - E(w) for every resample at once, and interpolate inside the last bracket."""
-    low, high = np.full(len(series), NARROWEST), np.ones(len(series))
-    below, above = error_at(low, series), error_at(high, series)
-    narrow = np.where(below <= low, below, np.nan)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        error = error_at(middle, series)
-        wider = error > middle
-        low, below = np.where(wider, middle, low), np.where(wider, error, below)
-        high, above = np.where(wider, high, middle), np.where(wider, above, error)
-    slope = (above - below) / (high - low)
-    crossing = (below - slope * low) / (1 - slope)
-    return np.where(np.isnan(narrow), crossing, narrow)
 
 
 SHIFT: dict[str, tuple[float, float]] = {"delta_ece": (-1.0, 1.0), "robustness_score": (0.5, 0.5)}

@@ -183,15 +183,16 @@ class Estimates(dict[str, Estimate]):
                 f"the first is of {sum(self.strata)} rows or texts and the second of {sum(other.strata)}; compare "
                 "both on the same ones."
             )
-        return Estimates({name: _difference(first, other[name]) for name, first in self.items()}, self.strata)
 
+        def minus(a: Statistic, b: Statistic) -> Statistic:
+            return lambda counts: a(counts) - b(counts)
 
-def _difference(first: Estimate, second: Estimate) -> Estimate:
-    def minus(a: Statistic, b: Statistic) -> Statistic:
-        return lambda counts: a(counts) - b(counts)
-
-    truth = minus(first.truth, second.truth) if first.truth and second.truth else None
-    return Estimate(minus(first.statistic, second.statistic), truth)
+        of = {}
+        for name, first in self.items():
+            second = other[name]
+            truth = first.truth and second.truth and minus(first.truth, second.truth)
+            of[name] = Estimate(minus(first.statistic, second.statistic), truth)
+        return Estimates(of, self.strata)
 
 
 def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]]] = METRICS) -> Estimates:

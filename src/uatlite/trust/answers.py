@@ -111,8 +111,7 @@ class AnswerCalibrator:
     deviation of the widened log-odds; a·s, b and c (of features with standard deviation 1) have a normal prior around
     the log-odds as they are, of the wide standard deviation `_PRIOR`. w comes from the fit without kinds, by NLL with
     the penalty log(1 + w·π/8·mean(variance)); τ by five-fold cross-validation over texts. A kind uses none, which is
-    sigmoid(z), the shared parameters, or its own, by the NLL of held-out texts: the simpler one unless another gains
-    more than half of its standard error, where the mean gain over all kinds counts as 20 answers of the kind.
+    sigmoid(z), the shared parameters, or its own, by the NLL of held-out texts (see `choices`).
     """
 
     slopes: Floats

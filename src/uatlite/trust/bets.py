@@ -1,10 +1,8 @@
 """Promises with texts as the unit: the plan of the thresholds, and the test of each by a bet.
 
 Does E[W] < r·E[N] hold, with N answers and W errors in a text? Nothing is assumed but independent texts and a bound of
-N. Errors of one text may hang together in any way. The test is a bet against E[W] ≥ r·E[N] that starts with the money α
-and wins if it ever has 1, which a fair game allows with a probability of at most α. Its stakes are those that would
-copy the exact binomial test if errors came one by one, so it loses little against it. A plan of the
-thresholds may be as wrong as it likes: that costs coverage, never the promise (docs/reference/several.md).
+N. The test is a bet against E[W] ≥ r·E[N] that starts with the money α and wins if it ever has 1, which a fair game
+allows with a probability of at most α. A wrong plan costs coverage, never the promise (docs/reference/several.md).
 """
 
 import math

@@ -1,19 +1,14 @@
 """A monitor over the whole life of a classifier: are the rows still like the calibration rows?
 
 Two streams are watched: the p-values of scope, and the score that the rule abstains by. Each has evidence that is valid
-at every moment, a bet against the rank of each new row; their mean is a martingale too, so looking after every row, or
-every hour, costs nothing. Without a change the monitor ever raises an alarm with probability `bound` or less.
-
-Without a change the calibration rows and all new rows are exchangeable, so the rank of a new row among all rows before
-it is uniform and independent of the earlier ranks. Each new row joins the rows that later ones are compared with. That
-makes the test exact for a finite number of calibration rows; a comparison with the calibration rows alone is not.
+at every moment: a bet against the rank of each new row among all rows before it, which it joins. Their mean is evidence
+too. Without a change the monitor ever raises an alarm with probability `bound` or less.
 
     u    the smoothed rank of a row, low where it is strange: uniform and independent without a change
     bet  a Beta density f: its factor f(u) is 1 on average without a change
     M    the mixture, over bets and over the row at which they begin, of the products of these factors
 
-M is a nonnegative martingale that begins at 1. By Ville's inequality P(M is ever 1/α or more) ≤ α. The proof is in
-docs/reference/watch.md.
+M is a nonnegative martingale that begins at 1, so that P(M is ever 1/α or more) ≤ α (proof: docs/reference/watch.md).
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Planners: labelled texts, what plans the search for a promise about them, and the search.
 
-A search tests hypotheses in an order that is fixed beforehand. Of one answer a text the test is the exact binomial one;
-of any number, with the text as the unit, it is a bet. The order of the thresholds is planned on answers of other texts,
-which need no labels. Promises and menus of risks are made in one way, with the reason why others cannot be promised.
+A search tests hypotheses in an order that is planned on answers of other texts, which need no labels. Of one answer a
+text the test is the exact binomial one; of any number, with the text as the unit, it is a bet.
 """
 
 import math
@@ -93,10 +92,7 @@ class Planner(ABC):
 
     @abstractmethod
     def needed(self, target: float) -> int | None:
-        """The fewest labelled texts with which the target is promised with probability 0.8; None if more will not do.
-
-        To two digits, which are enough for an estimate.
-        """
+        """The fewest labelled texts that promise the target with probability 0.8; None if more will not do."""
 
     @abstractmethod
     def why_not(self, target: float) -> str:
@@ -137,8 +133,7 @@ class Planner(ABC):
 class RowsPlanner(Planner):
     """Scores and errors of labelled rows, and scores of other rows, `others`, that say where the search starts.
 
-    At the threshold t the hypothesis "P(wrong | score > t) > target" is rejected if P(Binomial(N, target) ≤ K) is at
-    most the level, with N answers and K errors there. Answers change only at scores that occur, so only these are
+    The hypotheses are "P(wrong | score > t) > target". Answers change only at scores t that occur, so only these are
     tested, from the highest down.
     """
 
@@ -175,7 +170,7 @@ class RowsPlanner(Planner):
         return binomial.rule_at(threshold, self.scores, self.wrong, self.wanted, target)
 
     def needed(self, target: float) -> int | None:
-        """The fewest rows with which a search passes its start, if the risk there is the observed."""
+        """The fewest with which a search passes its start, if the risk there is the observed."""
         from scipy.stats import binom
 
         size, level = len(self.scores), 1.0 - self.wanted.confidence
@@ -374,6 +369,5 @@ class TextsPlanner(Planner):
 
 def most_answers(others: TextScores) -> int:
     """The most answers that a text may report by default: nearly all answers of `others` are kept."""
-    counts = np.bincount(others.text)
-    kept = [np.minimum(counts, most).sum() / counts.sum() for most in range(1, int(counts.max()) + 1)]
-    return 1 + int(np.argmax(np.array(kept) >= KEPT))
+    kept = np.cumsum(np.bincount(others.ranks)) / len(others.ranks)  # with one answer a text, with two, …
+    return 1 + int(np.argmax(kept >= KEPT))

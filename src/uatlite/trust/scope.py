@@ -88,8 +88,8 @@ class Gaussians:
 class ScopeFit:
     """Sums over reference texts, added a batch at a time: the memory does not depend on the number of texts.
 
-    Kept are the rows and the sum of each class, and Σ (x - o)(x - o)ᵀ of all rows, where o is the mean of the first
-    batch (so that float64 loses no digits).
+    The rows and the sum of each class, and Σ (x - o)(x - o)ᵀ, where o is the mean of the first batch (so that float64
+    loses no digits).
     """
 
     def __init__(self, units: int, classes: int) -> None:
@@ -290,22 +290,20 @@ def fit_scope(
         strange = energy(given)
         return Scope(false_alarm, 0, np.sort(strange), inside=in_scope(strange, false_alarm))
     units, fit = None if reference is None else reference.units, reference
-    x = check_units(representations, units, rows=len(given))
+    x, predicted = check_units(representations, units, rows=len(given)), given.argmax(axis=1)
     if fit is None:
         fit = ScopeFit(x.shape[1], given.shape[1])
-        fit.add(x, given.argmax(axis=1))
-    by_class = fit.rows >= ROWS_OF_A_CLASS * fit.classes
+        fit.add(x, predicted)
+    by_class, scales = fit.rows >= ROWS_OF_A_CLASS * fit.classes, None
     gaussians = fit.gaussians(by_class=by_class)
-    if reference is None:
-        predicted = given.argmax(axis=1) if by_class else np.zeros(len(x), dtype=np.int64)
-        distances = gaussians.left_out_distances(x, np.unique(predicted, return_inverse=True)[1])
+    if reference is not None:
+        rows, distances = reference.rows, gaussians.distances(x)
     else:
-        distances = gaussians.distances(x)
-    scales = None
+        classes = np.unique(predicted if by_class else 0 * predicted, return_inverse=True)[1]
+        rows, distances = 0, gaussians.left_out_distances(x, classes)
     if not by_class:
         both = np.stack([distances, energy(given)])
         scales = np.stack([both.mean(axis=1), np.maximum(both.std(axis=1), np.finfo(np.float64).tiny)])
-    rows = 0 if reference is None else reference.rows
     strange = _combine(distances, given, scales)
     return Scope(false_alarm, rows, np.sort(strange), gaussians, scales, in_scope(strange, false_alarm))
 
