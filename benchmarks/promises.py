@@ -30,7 +30,7 @@ from uatlite.methods.sampling import BASE
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
-from uatlite.trust.bets import Game, clumping, won
+from uatlite.trust.bets import CLUMPING, Game, won
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.distribution import label_sets
 from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers, search
@@ -400,8 +400,9 @@ STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15
 
 def ours(drawn: Counted) -> np.ndarray:
     """The bet that copies the exact test."""
-    moment = np.array([drawn.counts.mean(), np.square(drawn.counts).mean()])
-    game = Game(drawn.most * (1 - drawn.target), drawn.most * drawn.target, moment[0], clumping(moment))
+    mean = drawn.counts.mean()
+    clump = 1 + CLUMPING * max(np.square(drawn.counts).mean() / mean - 1, 0)
+    game = Game(drawn.most * (1 - drawn.target), drawn.most * drawn.target, mean, clump)
     return won(drawn.counts, drawn.errors, drawn.target, np.full((drawn.counts.shape[1], 1), LEVEL), game)[:, 0]
 
 

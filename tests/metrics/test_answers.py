@@ -115,19 +115,14 @@ def answers(seed=0, texts=40):
 
 
 def test_counting_a_text_is_repeating_it_with_all_of_its_answers():
-    rows = answers()
+    rows, (probabilities, gold) = answers(), label_case(2, texts=40)
     counts = np.random.default_rng(1).integers(0, 3, size=40)
     places = np.concatenate([np.flatnonzero(rows.text == text) for text in range(40) for _ in range(counts[text])])
-    again = AnswerRows.of(rows.confidence[places], rows.labels[places])
-    for name, one in rows.estimates().items():
-        expected = again.estimates().points()[name]
-        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
-    probabilities, gold = label_case(2, texts=30)
-    counts = np.random.default_rng(2).integers(0, 3, size=30)
-    repeated = LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0))
-    for name, one in LabelRows.of(probabilities, gold).estimates().items():
-        expected = repeated.estimates().points()[name]
-        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
+    labels = LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0))
+    repeated = AnswerRows.of(rows.confidence[places], rows.labels[places]), labels
+    for first, again in zip((rows, LabelRows.of(probabilities, gold)), repeated, strict=True):
+        for name, expected in again.estimates().points().items():
+            assert first.estimates()[name].statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
 
 
 def test_one_answer_a_text_is_the_bootstrap_of_rows():

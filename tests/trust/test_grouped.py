@@ -133,7 +133,7 @@ def test_with_one_answer_a_text_the_tests_are_the_exact_ones(seed):
     counts = (scores[:, None] > plan.thresholds).astype(float)
     errors = counts * wrong[:, None]
     exact = [binom.cdf(k, n, 0.3) <= levels for k, n in zip(errors.sum(axis=0), counts.sum(axis=0), strict=True)]
-    test = bet(plan.most, plan.moments, counts, errors, 0.3, kind="precision", seed=0)
+    test = bet(plan.most, plan.expected, counts, errors, 0.3, kind="precision", seed=0)
     for begin in (0, 7):
         np.testing.assert_array_equal(test(slice(begin, 40), levels), exact[begin:40])
 

@@ -75,15 +75,11 @@ def _is_probability(scores: Floats) -> bool:
     return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
-def moments(counts: Floats) -> tuple[float, float]:
-    """The mean and the mean square of the answers of texts that have any; 1 and 1 where none has."""
-    some = counts[counts > 0]
-    return (float(some.mean()), float(np.square(some).mean())) if len(some) else (1.0, 1.0)
-
-
-def clumping(moment: Floats) -> Floats:
-    """The planned E[W²]/E[W] from the moments of the answers, (..., 2): 1 if errors come one by one."""
-    return np.asarray(1.0 + CLUMPING * np.maximum(moment[..., 1] / moment[..., 0] - 1.0, 0.0))
+def expected(counts: Floats) -> tuple[float, float]:
+    """The mean of the answers of texts that have any, and the planned E[W²]/E[W], 1 if errors come one by one."""
+    some = counts[counts > 0] if counts.any() else np.ones(1)
+    mean = float(some.mean())
+    return mean, 1.0 + CLUMPING * max(float(np.square(some).mean()) / mean - 1.0, 0.0)
 
 
 def bearable(counts: Floats, most: int, texts: int, target: float, level: float, kind: BetKind) -> bool:
@@ -92,7 +88,7 @@ def bearable(counts: Floats, most: int, texts: int, target: float, level: float,
     A bet must survive a text whose answers are all wrong, so that with a high `most` it can risk little on one error.
     """
     shown = np.minimum(counts, most)
-    clump = clumping(np.array([moments(shown)]))
+    clump = np.array([expected(shown)[1]])
     answers = np.array([texts * (1.0 if kind == "per-text" else float(shown.mean()))])
     return bool((wanted_stake(answers, clump, target, level) <= 1.0 / largest_loss(most, target, kind)).all())
 
@@ -135,17 +131,17 @@ def plan_text_starts(
 
 
 def bet(
-    most: Integers, moment: Floats, counts: Floats, errors: Floats, target: float, *, kind: BetKind, seed: int
+    most: Integers, usual: Floats, counts: Floats, errors: Floats, target: float, *, kind: BetKind, seed: int
 ) -> Test:
     """The test of the hypotheses of a plan with counts and errors (texts, hypotheses), in an order drawn by the seed.
 
-    The plan says for each the most answers of a text, (hypotheses,), and their `moments`, (hypotheses, 2). Where a text
-    has one answer at most this is the exact binomial test, else the bet.
+    The plan says for each the most answers of a text, (hypotheses,), and what is `expected`, (hypotheses, 2). Where a
+    text has one answer at most this is the exact binomial test, else the bet.
     """
     order = np.random.default_rng((seed, 1)).permutation(len(counts))
     counts, errors, caps = counts[order], errors[order], most.astype(np.float64)
-    gain, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, moment[:, 0])
-    known = (largest_loss(caps, target, kind), target * gain, mean, clumping(moment))
+    gain, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, usual[:, 0])
+    known = (largest_loss(caps, target, kind), target * gain, mean, usual[:, 1])
     single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
     exact = exact_test(errors.sum(axis=0), counts.sum(axis=0), target)
 

@@ -43,8 +43,8 @@ class Plan:
     starts: Sequence[tuple[int, float]]
     most: Integers
     """(hypotheses,): how many answers a text may report"""
-    moments: Floats
-    """(hypotheses, 2): the mean and the mean square of the answers of a text that has any"""
+    expected: Floats
+    """(hypotheses, 2): the mean of the answers of a text that has any, and E[W²]/E[W] of its W errors"""
 
     @property
     def steps(self) -> list[tuple[float, int]]:
@@ -282,7 +282,7 @@ class TextsPlanner(Planner):
         thresholds, per_text = bets.threshold_grid(others.scores), self.kind == "per-text"
         chances = bets.error_chances(others.scores, target) if others.chances is None else others.chances
         caps: list[int] = []
-        moments, answers, errors = [], [], []
+        usual, answers, errors = [], [], []
         for threshold in thresholds.tolist():
             counts = others.tally(others.shown(threshold, self.most))
             cap = self.most if recall else max([1, *caps[-1:]])
@@ -290,12 +290,13 @@ class TextsPlanner(Planner):
                 cap += 1
             caps.append(cap)
             shown = others.shown(threshold, cap)
-            moments.append(bets.moments(np.minimum(counts, cap)))
+            usual.append(bets.expected(np.minimum(counts, cap)))
             answers.append(size * (1.0 if per_text else shown.sum() / others.texts))
             errors.append(size * chances[shown].sum() / others.texts)
-        moment, loss = np.array(moments), np.array([bets.largest_loss(cap, target, self.kind) for cap in caps])
-        starts = bets.plan_text_starts(np.array(answers), np.array(errors), bets.clumping(moment), loss, target, level)
-        return Plan(thresholds, starts, np.array(caps), moment)
+        expected, most = np.array(usual), np.array(caps)
+        loss = bets.largest_loss(most, target, self.kind)
+        starts = bets.plan_text_starts(np.array(answers), np.array(errors), expected[:, 1], loss, target, level)
+        return Plan(thresholds, starts, most, expected)
 
     def test(self, plan: Plan, target: float) -> Test:
         shown = [self.sample.shown(*step) for step in plan.steps]
@@ -305,7 +306,7 @@ class TextsPlanner(Planner):
         )
         if self.kind == "per-text":
             counts = np.ones_like(errors)
-        return bets.bet(plan.most, plan.moments, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
+        return bets.bet(plan.most, plan.expected, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
 
     def rule(self, target: float, threshold: float, most: int | None) -> Rule:
         most = most or self.most
