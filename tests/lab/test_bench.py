@@ -24,23 +24,20 @@ def texts():
     return [" ".join(f"a{(7 * word) % 50}" for word in range(size)) for size in sizes]
 
 
-def stopped(checkpoint, texts, plan):
-    """What there is when the second curve begins."""
-    kept = []
+@pytest.mark.parametrize(
+    "options", [{}, {"tokens": True, "num_labels": 5}, {"problem_type": "multi_label_classification"}], ids=str
+)
+def test_models_of_every_kind_are_timed_and_what_was_found_before_ctrl_c_is_kept(options, tiny, tokenizer, texts):
+    model, kept = tiny("bert", **options), []
 
     def stop(step):
         if step == "how costs grow with tokens: 16":
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        for results in run_bench(checkpoint, texts, plan, stop):
+        for results in run_bench(Checkpoint("tiny", model, tokenizer), texts, Plan(passes=2, rounds=1), stop):
             kept.append(results)
-    assert not any(module.training for module in checkpoint.model.modules())  # it is left as it was
-    return kept
-
-
-def test_what_was_found_before_ctrl_c_is_kept(checkpoint, texts):
-    kept = stopped(checkpoint, texts, Plan(passes=2, rounds=1))
+    assert not any(module.training for module in model.modules())  # it is left as it was
     assert [[curve.over for curve in results.curves] for results in kept] == [[], ["passes"]]
     assert list(kept[0].contenders) == list(CONTENDERS)
 
@@ -61,14 +58,6 @@ def test_refusals(checkpoint):
         Plan(rounds=0)
     with pytest.raises(InputError, match="no texts to time"):
         next(run_bench(checkpoint, [], Plan()))
-
-
-@pytest.mark.parametrize(
-    "options", [{"tokens": True, "num_labels": 5}, {"problem_type": "multi_label_classification"}], ids=str
-)
-def test_models_of_several_answers_are_timed_too(options, tiny, tokenizer, texts):
-    kept = stopped(Checkpoint("tiny", tiny("bert", **options), tokenizer), texts, Plan(2, 1))
-    assert list(kept[-1].contenders) == list(CONTENDERS)
 
 
 def test_every_contender_is_timed_beside_the_deterministic_pass_and_the_command_writes_tables_numbers_and_plots(

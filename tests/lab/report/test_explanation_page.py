@@ -128,25 +128,23 @@ def attributed(uncertainty, share, masked):
 WORDS_OF_A_TEXT = (attributed(0.1, 0.5, 0.8), attributed(0.16, 0.2, 0.2), attributed(0.2, 0.0, 0.95))
 
 
+SMALL = (attributed(0.1, 0.02, 0.795), attributed(0.2, 0.005, 0.8))
+
+
 @pytest.mark.parametrize(
-    ("by", "shades", "styles"),
+    ("by", "words", "styles"),
     [
-        ("share", [5, 2, 0], ["s5", "s2", "s0"]),
-        ("masking", [0, 5, -1], ["s0", "s5", "c1"]),  # from 0.8 with every word: the second word carries it
-        ("uncertainty", [0, 3, 5], ["s0", "s3", "s5"]),
+        ("share", WORDS_OF_A_TEXT, ["s5", "s2", "s0"]),
+        ("masking", WORDS_OF_A_TEXT, ["s0", "s5", "c1"]),  # from 0.8 with every word: the second word carries it
+        ("uncertainty", WORDS_OF_A_TEXT, ["s0", "s3", "s5"]),
+        ("share", SMALL, ["s1", "s0"]),  # small shares and changes stay pale
+        ("masking", SMALL, ["s0", "s0"]),
+        ("uncertainty", SMALL[:1], ["s0"]),
     ],
 )
-def test_words_are_shaded_by_what_is_asked(by, shades, styles):
-    shading = Shading(WORDS_OF_A_TEXT, 0.8, by)
-    assert [shading.shade(word) for word in WORDS_OF_A_TEXT] == shades
-    assert [shading.style(word) for word in WORDS_OF_A_TEXT] == styles
-
-
-def test_small_shares_stay_pale():
-    words = (attributed(0.1, 0.02, 0.795), attributed(0.2, 0.005, 0.8))
-    assert [Shading(words, 0.8).shade(word) for word in words] == [1, 0]
-    assert [Shading(words, 0.8, "masking").shade(word) for word in words] == [0, 0]
-    assert Shading(words[:1], 0.8, "uncertainty").shade(words[0]) == 0
+def test_words_are_shaded_by_what_is_asked(by, words, styles):
+    shading = Shading(words, 0.8, by)
+    assert [shading.style(word) for word in words] == styles
 
 
 def test_what_words_cannot_be_shaded_by():
@@ -164,9 +162,7 @@ def test_a_bar_is_as_long_as_the_share_and_split_like_the_components(explanation
         for name, value in layer.components.items():
             assert parts[name] == pytest.approx(layer.share * value / sum(layer.components.values()))
     assert bars.longest == max(layer.share for layer in explanation.layers)
-
-
-def test_what_sampling_made_negative_has_no_length(explanation):
+    # what sampling made negative has no length
     layer = explanation.layers[1]
     mixed = replace(layer, share=0.2, components={"attention": 0.3, "feed_forward": -0.1})
     assert LayerBars((mixed,)).parts(mixed) == {"attention": pytest.approx(0.2), "feed_forward": 0.0}
