@@ -115,10 +115,8 @@ class Evaluation:
         """The examples of the first set by id: from the file beside the results, or those of a task that is found."""
         if (self.home / TEXTS).is_file():
             with (self.home / TEXTS).open(encoding="utf-8") as file:
-                states = list(map(json.loads, file))
-            texts = [load_value(Text, state["text"], advice="evaluate again.") for state in states]
-            read = zip(states, texts, strict=True)
-            return {state["id"]: Example(state["id"], text, state["label"]) for state, text in read}
+                read = [load_value(Example, json.loads(line), advice="evaluate again.") for line in file]
+            return {example.id: example for example in read}
         first = self.results.sets[0]
         recipe = self.predictions(next(iter(first.runs)), first.name).provenance.recipe
         if recipe.task not in catalogue() or recipe.perturbation is not None:
