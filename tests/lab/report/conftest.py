@@ -30,6 +30,7 @@ from uatlite.metrics.intervals import Interval, Resampling
 from uatlite.model.load import Checkpoint
 from uatlite.predictive import PassLogits
 from uatlite.text.schema import Layout, Split, Task
+from uatlite.trust.calibrators import Temperature
 from uatlite.trust.distribution import Band
 from uatlite.values import Example, Word, WordAttribution
 
@@ -148,7 +149,7 @@ def results():
     return Results(
         model="my-model", model_hash="abc", contenders=("base", UAT), metrics=metrics, resampling=Resampling(),
         methods={"base": {"cost": 1.0, "seeds": 1}, UAT: {"cost": 10.0, "seeds": 3}}, sets=sets,
-        calibrators={"base": (), UAT: ({"is": "Temperature"},) * 3}, versions={"uatlite": "0.1.0"},
+        calibrators={"base": (), UAT: (Temperature(2, 1.5),) * 3}, versions={"uatlite": "0.1.0"},
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from uatlite.codec import dump
 from uatlite.errors import CalibrationError
 from uatlite.lab.evaluate.answer_runs import AnswerRuns
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
@@ -78,7 +77,7 @@ def evaluate(
         resampling=plan.resampling,
         sets=tuple(scored),
         calibrators={
-            name: tuple(dump(calibrator, kind=EvaluatedCalibrator) for calibrator in seeds if calibrator is not None)
+            name: tuple(each for each in seeds if isinstance(each, EvaluatedCalibrator))
             for name, seeds in calibrators.items()
         },
         versions={package: version(package) for package in PACKAGES},

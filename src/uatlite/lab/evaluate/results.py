@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
+from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.comparison import Scores, relation
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, OUTCOMES, PromiseCheck
 from uatlite.metrics.answers import AnswerRows
@@ -157,8 +158,8 @@ class Results:
     metrics: tuple[str, ...]
     resampling: Resampling
     sets: tuple[SetScores, ...]
-    calibrators: Mapping[str, tuple[Mapping[str, Any], ...]]
-    """contender -> its fitted calibrator for each seed, as the codec writes an `EvaluatedCalibrator`"""
+    calibrators: Mapping[str, tuple[EvaluatedCalibrator, ...]]
+    """contender -> its fitted calibrator for each seed; none without one"""
     versions: Mapping[str, str]
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""

@@ -27,7 +27,6 @@ from safetensors.numpy import load_file, save
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
-from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Answers, Results
@@ -68,13 +67,9 @@ class Evaluation:
     def contenders(self) -> tuple[Contender, ...]:
         return tuple(parse_contender(name, self.results.several) for name in self.results.contenders)
 
-    @cached_property
-    def calibrators(self) -> dict[str, LogitCalibrator | None]:
-        """The fitted calibrator of each contender; None for a contender without one."""
-        return {
-            name: load_value(EvaluatedCalibrator, seeds[0], advice="evaluate again.") if seeds else None
-            for name, seeds in self.results.calibrators.items()
-        }
+    def calibrator(self, contender: str) -> LogitCalibrator | None:
+        """The fitted calibrator of a contender; None for one without."""
+        return next(iter(self.results.calibrators[contender]), None)
 
     def outcomes(self, set_name: str) -> dict[str, Outcome]:
         """What every contender says about a scored set, beside the gold answers."""
@@ -82,7 +77,7 @@ class Evaluation:
             return {name: self.answers[set_name, name] for name in self.results.contenders}
         return {
             contender.name: outcome_of(
-                self.predictions(contender.method.name, set_name), self.calibrators[contender.name]
+                self.predictions(contender.method.name, set_name), self.calibrator(contender.name)
             )
             for contender in self.contenders
         }
@@ -262,7 +257,7 @@ def abstain(
         return None
     stored = evaluation.labelled(stored)
     scope, inside = _scope(stored, scope)
-    calibrator, fitting = evaluation.calibrators[contender], None
+    calibrator, fitting = evaluation.calibrator(contender), None
     if asked.calibrator not in CALIBRATORS:  # else no row fits anything that the rule is about
         fitting = fitting_rows(len(stored.ids))
         calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
