@@ -46,6 +46,16 @@ def format_of(file: str | Path) -> str | None:
     return None if packed and name == "parquet" else name
 
 
+def arrow(extra: str = "parquet") -> tuple[Any, Any]:
+    """pyarrow and pyarrow.parquet, which this extra of `uatlite` has."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency("pyarrow", extra) from error
+    return pa, pq
+
+
 def candidate_names(stem: str) -> Iterator[str]:
     """Every file name that `stem` may have, in the order in which they are looked for."""
     for extension, name in _EXTENSIONS.items():

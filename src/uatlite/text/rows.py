@@ -27,8 +27,8 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
-from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_file, row_files
+from uatlite.errors import ConfigurationError, DataError, InputError, check_choice
+from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, arrow, is_remote, open_bytes, open_file, row_files
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 LONGEST_TEXT = 100_000  # words of a CoNLL text; nor must one without blank lines
@@ -218,11 +218,7 @@ def _delimited_values(header: list[str], fields: list[str]) -> dict[str, object]
 
 
 def _read_parquet(source: str) -> Iterator[_Parsed]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency("pyarrow", "parquet") from error
+    pa, pq = arrow()
     line = 0
     try:
         with (

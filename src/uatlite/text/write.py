@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 from zipfile import BadZipFile
 
-from uatlite.errors import ConfigurationError, DataError, MissingDependency, StoreError
-from uatlite.text.files import format_of
+from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.text.files import arrow, format_of
 from uatlite.text.rows import Reject
 
 _T = TypeVar("_T")
@@ -137,11 +137,7 @@ def _write_csv(file: IO[bytes], examples: Mapping[str, object]) -> Iterator[Writ
 @contextmanager
 def _write_parquet(file: IO[bytes], examples: Mapping[str, object]) -> Iterator[Write]:
     """Row groups of `PARQUET_BATCH` rows; the first group fixes the types."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency("pyarrow", "parquet") from error
+    pa, pq = arrow()
     pending: list[Mapping[str, object]] = []
     writer: Any = None
 

@@ -92,12 +92,6 @@ def rows(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def made_task():
-    """Three classes, and texts out of scope."""
-    return TASK
-
-
-@pytest.fixture(scope="session")
 def mixed_plan(tmp_path_factory):
     """Rows in scope and out of scope in every split: 90 and 5, 70 and 4, 60 and 25."""
     directory, test = tmp_path_factory.mktemp("data"), SetChoice(TASK)

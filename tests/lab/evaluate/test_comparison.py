@@ -38,37 +38,40 @@ def labels():
     return np.random.default_rng(0).integers(3, size=ROWS)
 
 
-def estimates(seeds, labels, metrics):
-    return [metric_estimates(Rows.of(probabilities, labels), metrics) for probabilities in seeds]
-
-
-METRIC = ("accuracy", "nll", "ece")
 BETTER = {"accuracy": "higher", "nll": "lower", "ece": "lower"}
 
 
+def estimates(probabilities, labels, metrics=BETTER):
+    return metric_estimates(Rows.of(probabilities, labels), list(metrics))
+
+
+def scores_of(runs, labels, better=BETTER, resamples=200, **options):
+    """Scores by contender and metric; `runs` are the probabilities of each contender and seed."""
+    made = {name: [estimates(seed, labels, better) for seed in seeds] for name, seeds in runs.items()}
+    return compare(made, better, (ROWS,), Resampling(resamples), **options)
+
+
+def best(scores, metric):
+    return {name for name in scores if scores[name][metric].best}
+
+
 def test_one_seed_is_the_plain_and_the_paired_bootstrap(labels):
-    a, b = simulate(1.0, 1, labels), simulate(2.0, 2, labels)
-    runs = {"a": estimates([a], labels, METRIC), "b": estimates([b], labels, METRIC)}
-    scores = compare(runs, BETTER, (ROWS,), Resampling(200))
-    for name, probabilities in (("a", a), ("b", b)):
-        plain = intervals(metric_estimates(Rows.of(probabilities, labels), METRIC), Resampling(200))
-        for metric in METRIC:
-            score = scores[name][metric]
+    runs, how = {"a": simulate(1.0, 1, labels), "b": simulate(2.0, 2, labels)}, Resampling(200)
+    scores = scores_of({name: [probabilities] for name, probabilities in runs.items()}, labels)
+    a, b = (estimates(probabilities, labels) for probabilities in runs.values())
+    for name, plain in (("a", intervals(a, how)), ("b", intervals(b, how))):
+        for metric, score in scores[name].items():
             assert (score.mean, score.low, score.high) == (plain[metric].point, plain[metric].low, plain[metric].high)
             assert score.deviation is None
-    paired = intervals(
-        metric_estimates(Rows.of(b, labels), METRIC) - metric_estimates(Rows.of(a, labels), METRIC), Resampling(200)
-    )
-    assert {metric: scores["b"][metric].differences["a"] for metric in METRIC} == paired
-    for metric in METRIC:
-        assert list(scores["a"][metric].differences) == ["b"]
-        apart, back = scores["a"][metric].differences["b"], paired[metric]
+    for metric, back in intervals(b - a, how).items():
+        assert scores["b"][metric].differences == {"a": back}
+        apart = scores["a"][metric].differences["b"]
         assert (apart.point, apart.low, apart.high) == (-back.point, -back.high, -back.low)
 
 
 def test_seeds_are_averaged_on_the_same_resamples(labels):
     seeds = [simulate(1.0, seed, labels) for seed in range(3)]
-    score = compare({"a": estimates(seeds, labels, ("nll",))}, {"nll": "lower"}, (ROWS,), Resampling(200))["a"]["nll"]
+    score = scores_of({"a": seeds}, labels, {"nll": "lower"})["a"]["nll"]
     each = [METRICS["nll"](one, labels) for one in seeds]
     assert score.values == pytest.approx(each)
     assert score.mean == pytest.approx(np.mean(each))
@@ -80,36 +83,24 @@ def test_seeds_are_averaged_on_the_same_resamples(labels):
     assert (score.low, score.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])))
 
 
-def best(scores, metric):
-    return {name for name in scores if scores[name][metric].best}
-
-
 def test_only_one_that_beats_every_other_beyond_chance_is_marked(labels):
-    weak, middle, strong = (simulate(skill, seed, labels) for seed, skill in enumerate((0.2, 1.0, 3.0)))
-    nudged = strong * 0.999 + 0.001 / 3
-    runs = {"weak": [weak], "middle": [middle], "strong": [strong]}
-    clear = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))
+    weak, middle, strong = ([simulate(skill, seed, labels)] for seed, skill in enumerate((0.2, 1.0, 3.0)))
+    runs = {"weak": weak, "middle": middle, "strong": strong}
+    clear = scores_of(runs, labels)
     assert best(clear, "nll") == best(clear, "accuracy") == {"strong"}
     # a rival that differs by less than chance: nobody is marked, though one mean is lower
-    runs |= {"rival": [simulate(3.0, 9, labels)]}
-    close = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))
-    assert best(close, "accuracy") == set()
+    assert best(scores_of(runs | {"rival": [simulate(3.0, 9, labels)]}, labels), "accuracy") == set()
     # the same predictions under another temperature: equal in accuracy on every resample, so both are marked
-    runs = {"weak": [weak], "strong": [strong], "nudged": [nudged]}
-    tied = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))
+    tied = scores_of({"weak": weak, "strong": strong, "nudged": [strong[0] * 0.999 + 0.001 / 3]}, labels)
     assert best(tied, "accuracy") == {"strong", "nudged"}
-
-
-def test_without_a_direction_or_a_rival_nothing_is_marked(labels):
-    runs = {name: estimates([simulate(s, 1, labels)], labels, ("nll",)) for name, s in (("a", 0.1), ("b", 4.0))}
-    assert best(compare(runs, {"nll": None}, (ROWS,), Resampling(50)), "nll") == set()
-    assert best(compare({"b": runs["b"]}, {"nll": "lower"}, (ROWS,), Resampling(50)), "nll") == set()
+    # without a direction, or a rival
+    assert best(scores_of({"weak": weak, "strong": strong}, labels, {"nll": None}), "nll") == set()
+    assert best(scores_of({"strong": strong}, labels, {"nll": "lower"}), "nll") == set()
 
 
 def test_an_undefined_metric_is_neither_marked_nor_an_error(labels):
-    flat = np.full((ROWS, 3), 1 / 3)
-    runs = {"a": estimates([flat], labels, ("accuracy@0.9",)), "b": estimates([flat], labels, ("accuracy@0.9",))}
-    scores = compare(runs, {"accuracy@0.9": "higher"}, (ROWS,), Resampling(50))
+    flat = [np.full((ROWS, 3), 1 / 3)]
+    scores = scores_of({"a": flat, "b": flat}, labels, {"accuracy@0.9": "higher"}, 50)
     assert np.isnan(scores["a"]["accuracy@0.9"].mean)
     assert best(scores, "accuracy@0.9") == set()
 
@@ -117,9 +108,8 @@ def test_an_undefined_metric_is_neither_marked_nor_an_error(labels):
 def test_progress_adds_up_to_one(labels, monkeypatch):
     # by sys.modules: the package has a function of the same name
     monkeypatch.setattr(sys.modules["uatlite.metrics.intervals"], "CHUNK", 7 * ROWS)
-    runs = {name: estimates([simulate(1.0, 1, labels)], labels, ("nll",)) for name in "abc"}
-    shares = []
-    compare(runs, {"nll": "lower"}, (ROWS,), Resampling(50), tick=shares.append)
+    shares, seeds = [], [simulate(1.0, 1, labels)]
+    scores_of(dict.fromkeys("abc", seeds), labels, {"nll": "lower"}, 50, tick=shares.append)
     assert sum(shares) == pytest.approx(1.0)
 
 
@@ -148,7 +138,6 @@ def test_numbers_on_the_same_rows_are_paired():
     apart = combine([other, one], np.subtract, linear=True)
     assert apart.mean == pytest.approx(1)
     assert apart.drawn == pytest.approx(np.ones((1, 30)))
-    assert one.drawn is not None
     assert one.drawn.std() > 0.05
 
 
@@ -164,7 +153,6 @@ def test_a_biased_statistic_has_its_interval_about_the_truth():
     drawn = np.linspace(0.2, 0.4, 101)
     part = Measurement((0.1,), drawn=drawn[None], truth=0.15, lowest=0.0)
     found = combine([part, part], DERIVATIONS["mean"][0], linear=True).interval()
-    assert found is not None
     assert (found.low, found.high) == pytest.approx((0.0, 0.25 - 0.205))
 
 
@@ -200,7 +188,6 @@ def test_the_interval_over_rows_and_seeds_covers_what_one_over_rows_does_not():
 
 def test_a_number_without_rows_has_an_interval_over_its_seeds():
     found = Measurement((0.0, 1.0)).interval()
-    assert found is not None
     assert (found.low, found.high) == pytest.approx((0.5 - math.sqrt(0.5), 0.5 + math.sqrt(0.5)))
     assert Measurement((0.3,)).interval() is None
 
@@ -208,75 +195,42 @@ def test_a_number_without_rows_has_an_interval_over_its_seeds():
 # ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def scores_of(values, width=0.05, metric="nll"):
-    """Contenders with these means; every paired interval reaches `width` to both sides of the difference."""
+WIDTH = 0.05
+
+
+def means(values, metric="nll"):
+    """Contenders with these means; every paired interval reaches `WIDTH` to both sides of the difference."""
 
     def score(name):
         apart = {other: values[name] - value for other, value in values.items() if other != name}
-        differences = {other: Interval(value, value - width, value + width) for other, value in apart.items()}
-        return made_score((values[name],), values[name] - width, values[name] + width, differences)
+        differences = {other: Interval(value, value - WIDTH, value + WIDTH) for other, value in apart.items()}
+        return made_score((values[name],), values[name] - WIDTH, values[name] + WIDTH, differences)
 
     return {name: {metric: score(name)} for name in values}
 
 
-def verdict(values, costs, width=0.05, shifted=None):
-    sets = [("in/test", scores_of(values, width))] + ([("out/test", scores_of(shifted, width))] if shifted else [])
-    found = verdict_of(sets, costs, ["accuracy", "nll"])
-    assert found is not None
-    return found
-
-
-def test_one_that_nothing_beats_is_used_at_every_cost():
-    found = verdict({"base": 0.4, "base+ts": 0.3, "uat": 0.29}, {"base": 1, "base+ts": 1, "uat": 10})
-    assert [choice.passes for choice in found.choices] == list(COSTS)
-    assert found.distinct == ("base+ts",)
-    assert (found.choices[0].level, found.choices[0].beaten) == ((), ("base",))
-    assert (found.choices[-1].level, found.choices[-1].beaten) == (("uat",), ("base",))
-    assert found.recommended == "base+ts"
-
-
-def test_a_dearer_one_is_used_from_the_cost_on_at_which_it_beats_the_cheap_one():
-    costs = {"base": 1, "analytic": 2, "fast": 2.8, "uat": 10, "more": 20}
-    found = verdict({"base": 0.4, "analytic": 0.34, "fast": 0.33, "uat": 0.3, "more": 0.31}, costs, width=0.035)
-    assert {choice.passes: choice.contender for choice in found.choices} == {
-        1: "base", 2: "analytic", 5: "analytic", 10: "fast", 20: "fast"
-    }  # fmt: skip
-    assert found.choices[2].level == ("fast",)
-    assert found.distinct == ("base", "analytic", "fast")
-
-
-def test_a_cost_that_none_meets_has_no_choice():
-    found = verdict({"mc": 0.4, "uat": 0.3}, {"mc": 10, "uat": 10})
-    assert [(choice.passes, choice.contender) for choice in found.choices] == [(10, "uat")]
-
-
-def test_of_equal_cost_the_better_mean_is_used_and_the_other_is_level():
-    found = verdict({"a": 0.31, "b": 0.3}, {"a": 1, "b": 1})
-    assert (found.recommended, found.choices[0].level) == ("b", ("a",))
-
-
-def test_those_that_beat_it_under_shift_are_named():
-    found = verdict({"a": 0.3, "b": 0.4}, {"a": 1, "b": 1}, shifted={"a": 0.5, "b": 0.4})
-    assert found.beaten_by == {"out/test": {"a": ("b",)}}
-    level = verdict({"a": 0.3, "b": 0.4}, {"a": 1, "b": 1}, shifted={"a": 0.4, "b": 0.4})
-    assert level.beaten_by == {"out/test": {"a": ()}}
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(40))
 def test_it_is_what_the_words_say(seed):
     generator = np.random.default_rng(seed)
-    values = {f"m{place}": float(value) for place, value in enumerate(generator.uniform(0.2, 0.5, size=6))}
-    costs = {name: float(generator.choice([1, 1, 2, 2.5, 5, 10])) for name in values}
-    found = verdict(values, costs)
+    values, shifted = ({f"m{i}": float(v) for i, v in enumerate(generator.uniform(0.2, 0.5, size=6))} for _ in "ab")
+    costs = {name: float(generator.choice([[1, 1, 2, 2.5, 5, 10], [2, 5, 10, 20]][seed % 2])) for name in values}
+    found = verdict_of([("in/test", means(values)), ("out/test", means(shifted))], costs, ["accuracy", "nll"])
+    dearest = [20] if 20 in costs.values() else []
+    assert [choice.passes for choice in found.choices] == [p for p in (*COSTS, *dearest) if p >= min(costs.values())]
     for choice in found.choices:
         within = [name for name in values if costs[name] <= choice.passes]
-        beaten = {b for a, b in product(within, within) if values[a] + 0.05 < values[b]}
+        beaten = {b for a, b in product(within, within) if values[a] + WIDTH < values[b]}
         cheapest = min(costs[name] for name in within if name not in beaten)
         candidates = [name for name in within if name not in beaten and costs[name] == cheapest]
         assert values[choice.contender] == min(values[name] for name in candidates)
         others = set(within) - {choice.contender}
-        assert set(choice.level) == {name for name in others if abs(values[name] - values[choice.contender]) <= 0.05}
-        assert set(choice.beaten) == {name for name in others if values[name] > values[choice.contender] + 0.05}
+        assert set(choice.level) == {name for name in others if abs(values[name] - values[choice.contender]) <= WIDTH}
+        assert set(choice.beaten) == {name for name in others if values[name] > values[choice.contender] + WIDTH}
+    used = list(dict.fromkeys(choice.contender for choice in found.choices))
+    assert list(found.distinct) == used
+    assert found.recommended == found.choices[-1].contender
+    better = {use: tuple(name for name in shifted if shifted[name] < shifted[use] - WIDTH) for use in used}
+    assert found.beaten_by == {"out/test": better}
 
 
 def test_relations_follow_the_direction_of_the_metric():
@@ -285,16 +239,11 @@ def test_relations_follow_the_direction_of_the_metric():
     assert relation(across, "lower") == relation(unknown, "lower") == "level"
 
 
-def test_the_metric_is_nll_or_the_first_with_a_direction():
+def test_the_metric_is_nll_or_the_first_with_a_direction_and_without_a_choice_there_is_no_verdict():
     assert verdict_metric(["accuracy", "nll"]) == "nll"
     assert verdict_metric(["coverage@0.9", "aurc", "ece"]) == "aurc"
-    assert verdict_metric(["coverage@0.9"]) is None
-    higher = verdict_of([("a", scores_of({"x": 0.9, "y": 0.8}, metric="accuracy"))], {"x": 1, "y": 1}, ["accuracy"])
-    assert higher is not None
+    higher = verdict_of([("a", means({"x": 0.9, "y": 0.8}, "accuracy"))], {"x": 1, "y": 1}, ["accuracy"])
     assert higher.recommended == "x"
-
-
-def test_without_a_choice_there_is_no_verdict():
-    assert verdict_of([("a", scores_of({"x": 0.3}))], {"x": 1}, ["nll"]) is None
-    undirected = scores_of({"x": 1, "y": 1}, metric="coverage@0.9")
+    assert verdict_of([("a", means({"x": 0.3}))], {"x": 1}, ["nll"]) is None
+    undirected = means({"x": 1, "y": 1}, "coverage@0.9")
     assert verdict_of([("a", undirected)], {"x": 1, "y": 1}, ["coverage@0.9"]) is None

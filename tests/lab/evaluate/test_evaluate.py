@@ -43,7 +43,6 @@ def test_an_evaluation_scores_every_contender_on_every_set(plan, checkpoint, tmp
     assert {name: about["cost"] for name, about in results.methods.items()} == {
         "base": 1, "base+ts": 1, "uat:samples=3": 3, "uat:samples=3+ts": 3, "analytic+its": 2
     }  # fmt: skip
-    assert results.verdict is not None
     assert results.verdict.set == "reviews/test"
     assert list(results.verdict.beaten_by) == ["reviews+swap/test"]
     # 60 rows in three sets, one pass of base, one of the analytic method, and three of two seeds

@@ -33,11 +33,6 @@ def evaluated(mixed_plan, checkpoint, tmp_path_factory):
     return evaluate(checkpoint, mixed_plan, store), store
 
 
-def found(results):
-    assert results.out_of_scope is not None
-    return results.out_of_scope
-
-
 def read(checkpoint, texts):
     """Logits and representations, text by text: the first token after the last layer, and the mean that it reads."""
     logits, representations = [], []
@@ -55,7 +50,7 @@ def texts_of(data, *, outside):
 
 
 def test_every_number_is_that_of_a_direct_computation(mixed_plan, checkpoint, evaluated):
-    one, task = found(evaluated[0]), mixed_plan.test.task
+    one, task = evaluated[0].out_of_scope, mixed_plan.test.task
     sets = {split: load(task, split, mixed_plan.data_dir) for split in task.splits}
     test = sets["test"]
     inside, outside = texts_of(test, outside=False), texts_of(test, outside=True)
@@ -94,7 +89,7 @@ def test_every_number_is_that_of_a_direct_computation(mixed_plan, checkpoint, ev
 
 
 def test_each_contender_has_its_seeds_intervals_and_paired_differences(evaluated):
-    results, one = evaluated[0], found(evaluated[0])
+    results, one = evaluated[0], evaluated[0].out_of_scope
     assert list(one.detection) == ["base", "base+ts", "uat:samples=2", "scope"]
     assert list(one.mixture) == list(one.in_scope) == ["base", "base+ts", "uat:samples=2"]
     assert len(one.mixture["uat:samples=2"]["scope_aurc"].values) == 2
@@ -134,27 +129,28 @@ def test_nothing_is_predicted_twice(mixed_plan, checkpoint, evaluated, monkeypat
     first = evaluate(checkpoint, plan, store)
     monkeypatch.setattr(running, "run_tokens", lambda *_: pytest.fail("a model ran again"))
     stamps = {path: path.stat().st_mtime_ns for path in store.directory.rglob("*.parquet")}
-    assert set(found(first).runs["base"]) < {run.provenance.recipe.key for run in store.runs()}
+    assert set(first.out_of_scope.runs["base"]) < {run.provenance.recipe.key for run in store.runs()}
     again = evaluate(checkpoint, plan, Store(store.directory))
     assert json.dumps(again.to_dict()) == json.dumps(first.to_dict())
     assert {path: path.stat().st_mtime_ns for path in store.directory.rglob("*.parquet")} == stamps
-    assert found(again) == found(first)
+    assert again.out_of_scope == first.out_of_scope
 
 
 def test_a_file_needs_no_label(mixed_plan, checkpoint, strange_file, tmp_path):
     chosen = choose_out_of_scope(str(strange_file), text="question", text_pair=None)
     results = evaluate(checkpoint, replace(mixed_plan, out_of_scope=chosen), Store(tmp_path))
-    one = found(results)
+    one = results.out_of_scope
     assert (one.name, one.rows, one.in_scope_rows) == ("questions/out-of-scope", 30, 60)
     assert one.source == str(strange_file)
 
 
-def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(mixed_plan, made_task, checkpoint, tmp_path):
-    without = replace(made_task, splits={name: made_task.splits[name] for name in ("calibration", "test")})
+def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(mixed_plan, checkpoint, tmp_path):
+    task = mixed_plan.test.task
+    without = replace(task, splits={name: task.splits[name] for name in ("calibration", "test")})
     source = GivenModels([checkpoint], replace(mixed_plan, test=SetChoice(without)))
     assert source.reference(Model("made", "made")) is None
-    absent = replace(made_task, splits={**made_task.splits, "train": Split(("absent",))})
-    one = found(evaluate(checkpoint, replace(mixed_plan, test=SetChoice(absent)), Store(tmp_path)))
+    absent = replace(task, splits={**task.splits, "train": Split(("absent",))})
+    one = evaluate(checkpoint, replace(mixed_plan, test=SetChoice(absent)), Store(tmp_path)).out_of_scope
     assert one.note == "scope: by 70 calibration rows alone, as no training texts of the task were found"
     assert "scope" in one.detection
 
@@ -172,7 +168,7 @@ def test_without_calibration_rows_there_is_no_scope_and_it_is_said(
     task = mixed_plan.test.task
     test = SetChoice(replace(task, splits={name: task.splits[name] for name in splits}))
     plan = replace(mixed_plan, contenders=parse_contenders("base"), test=test, out_of_scope=test, limit=limit)
-    one = found(evaluate(checkpoint, plan, Store(tmp_path)))
+    one = evaluate(checkpoint, plan, Store(tmp_path)).out_of_scope
     assert one.note.startswith(note)
     assert list(one.detection) == ["base"]
     assert list(one.mixture["base"]) == ["confidence_aurc"]
@@ -181,7 +177,7 @@ def test_without_calibration_rows_there_is_no_scope_and_it_is_said(
 def test_a_text_answered_by_out_of_scope_is_no_error(evaluated):
     """A model with such a class: its answer is right, and the doubt is the probability of the class."""
     results, store = evaluated
-    keys = (results.sets[0].runs["base"][0], found(results).runs["base"][0])
+    keys = (results.sets[0].runs["base"][0], results.out_of_scope.runs["base"][0])
     runs = {run.provenance.recipe.key: run.read() for run in store.runs()}
     # the same columns, the second of which is now the out-of-scope class
     test, outside = (
@@ -203,8 +199,6 @@ def test_shift_and_detection_are_their_bootstraps(mixed_plan, checkpoint, tmp_pa
     first, second = results.sets
     stored = {run.provenance.recipe.key: run.read() for run in Store(tmp_path).runs()}
     before, after = (outcome_of(stored[one.runs["base"][0]], None) for one in (first, second))
-    assert before.doubt is not None
-    assert before.out_of_scope is not None
     for scores, bootstrapped in (
         (second.shift["base"], intervals(shift_estimates(before.rows, after.rows), FEW)),
         (first.detection["base"], intervals(detection_estimates(before.doubt, before.out_of_scope), FEW)),

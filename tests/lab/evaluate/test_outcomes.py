@@ -14,7 +14,7 @@ from uatlite.lab.evaluate.store import NO_LABEL
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
-from uatlite.metrics.intervals import METRICS, SCALES
+from uatlite.metrics.intervals import SCALES
 from uatlite.predictive import PassLogits, margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
 from uatlite.values import Kind
@@ -22,16 +22,7 @@ from uatlite.values import Kind
 NLI = ("entailment", "neutral", "contradiction")
 
 
-def stored(
-    logits,
-    labels,
-    *,
-    columns=((0,), (1,), (2,)),
-    names=NLI,
-    classes=None,
-    out_of_scope=None,
-    variance=None,
-):
+def stored(logits, labels, *, columns=((0,), (1,), (2,)), names=NLI, classes=None, out_of_scope=None, variance=None):
     facts = {"model_labels": NLI, "classes": classes or names, "out_of_scope": out_of_scope}
     provenance = made_provenance(len(labels), names, recipe={"columns": columns}, **facts)
     passes = PassLogits(logits.astype(np.float64), None if variance is None else variance.astype(np.float64)[:, None])
@@ -119,24 +110,13 @@ def test_too_few_rows_are_named_with_their_set(logits, labels):
         fit_calibrator("temperature", replace(few, ids=few.ids[:5]))
 
 
-SEVERAL = {
-    "answer_nll", "answer_ece", "answer_debiased_ece", "answer_smooth_ece", "answer_aurc", "wrong_auroc", "wrong_aupr",
-    "f1", "precision", "recall", "micro_f1", "label_nll", "label_ece", "label_brier", "pair_aurc",
-    "micro_average_precision", "macro_average_precision",
-}  # fmt: skip
-"""The scores of several answers a text."""
-
-
-def test_every_score_has_a_direction():
-    one = {*METRICS, *SHIFT, *DETECTION, "confidence_aurc", "scope_aurc", "scope_change"}
-    assert set(SCALES) == one | SEVERAL
+def test_every_kind_is_scored_and_every_score_has_a_direction():
+    assert set(OUTCOMES) == set(get_args(Kind))
+    every = {name for kind in OUTCOMES.values() for name in kind.every}
+    assert set(SCALES) == every | {*SHIFT, *DETECTION, "confidence_aurc", "scope_aurc", "scope_change"}
+    for kind in OUTCOMES.values():
+        assert {kind.ece, *kind.metrics} <= set(kind.every)
     neither = {name for name, scale in SCALES.items() if scale.better is None}
     assert neither == {"delta_ece", "scope_change"} | {
         f"{name}@{tau}" for name in ("coverage", "count", "accuracy") for tau in (0.9, 0.8, 0.7)
     }
-
-
-def test_every_kind_of_answer_is_scored_by_metrics_with_a_direction():
-    assert set(OUTCOMES) == set(get_args(Kind))
-    for of_kind in OUTCOMES.values():
-        assert set(of_kind.metrics) <= set(of_kind.every) <= set(SCALES)

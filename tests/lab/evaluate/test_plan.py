@@ -42,19 +42,11 @@ def test_a_contender_is_a_method_and_a_calibrator(spelt, method, calibrator, can
     assert parse_contender(canonical) == contender
 
 
-@pytest.mark.parametrize(
-    ("spelt", "several", "names"),
-    [
-        (
-            "base, ts,uat:gate=k,penalty=1.0+ts,mc,mc-uniform",
-            False,
-            ["base", "base+ts", "uat:penalty=1.0,gate=k+ts", "mc-uniform"],
-        ),
-        ("base, uat:samples=2,gate=k+answers", True, ["base", "uat:samples=2,gate=k+answers"]),
-    ],
-)
-def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions(spelt, several, names):
-    assert [contender.name for contender in parse_contenders(spelt, several)] == names
+def test_a_list_keeps_the_commas_of_settings_and_drops_repetitions():
+    named = parse_contenders("base, ts,uat:gate=k,penalty=1.0+ts,mc,mc-uniform")
+    assert [contender.name for contender in named] == ["base", "base+ts", "uat:penalty=1.0,gate=k+ts", "mc-uniform"]
+    named = parse_contenders("base, uat:samples=2,gate=k+answers", several=True)
+    assert [contender.name for contender in named] == ["base", "uat:samples=2,gate=k+answers"]
 
 
 @pytest.mark.parametrize(
@@ -84,9 +76,9 @@ def test_misspellings_are_explained(spelt, several, message):
         ({"out_of_scope": SetChoice(as_sets(["mnli"])[0].task)}, "mnli has pairs of texts, and made has single texts"),
     ],
 )
-def test_a_plan_is_checked_before_anything_runs(made_task, changes, message):
+def test_a_plan_is_checked_before_anything_runs(mixed_plan, changes, message):
     with pytest.raises(ConfigurationError, match=message):
-        Plan(**{"contenders": parse_contenders("base"), "test": SetChoice(made_task), **changes})
+        Plan(**{"contenders": parse_contenders("base"), "test": mixed_plan.test, **changes})
 
 
 def test_rows_that_cannot_be_compared_on_are_refused(rows):
@@ -129,11 +121,11 @@ def test_sets_and_metrics_are_chosen_by_name(rows):
 # ── texts out of scope ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_plan, made_task):
+def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_plan):
     assert len(outside_texts(mixed_plan)) == 25
     assert len(outside_texts(replace(mixed_plan, limit=10))) == 10
     assert {example.label for example in outside_texts(mixed_plan).examples} == {None}
-    plain = replace(made_task, name="other", out_of_scope=None)
+    plain = replace(mixed_plan.test.task, name="other", out_of_scope=None)
     assert len(outside_texts(replace(mixed_plan, out_of_scope=SetChoice(plain)))) == 85
 
 

@@ -156,45 +156,32 @@ def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
 
 
 @pytest.fixture
-def make(tiny, tokenizer):
-    """`make(name, method=None)`: a checkpoint, with weights for a method."""
+def runs_on(tiny, tokenizer):
+    """`runs_on({"DIR": "METHOD it was trained for, or plain"}, methods)`: method -> the model that it runs on."""
 
-    def checkpoint(name, method=None):
+    def checkpoint(name, method):
         model = tiny("bert")
-        if method is not None:
+        if method != "plain":
             attach(model, MethodWeights(method, {"some": torch.zeros(1)}))
         return Checkpoint(name, model, tokenizer)
 
-    return checkpoint
-
-
-@pytest.fixture
-def runs_on():
-    """`runs_on(checkpoints, methods)`: method -> the model that it runs on."""
-    plan = Plan(parse_contenders("base"), SetChoice(find_task("sst2")))
-
-    def names(checkpoints, *methods):
-        source = GivenModels(checkpoints, plan)
+    def names(models, *methods):
+        plan = Plan(parse_contenders("base"), SetChoice(find_task("sst2")))
+        source = GivenModels([checkpoint(*model) for model in models.items()], plan)
         cells = {method: CellSpec(measure="", contender=Contender(parse_method(method))) for method in methods}
         return {method: source.load(source.models(cell)[0][0]).name for method, cell in cells.items()}
 
     return names
 
 
-def test_each_method_runs_on_the_model_that_was_trained_for_it(make, runs_on):
-    models = [make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")]
+def test_each_method_runs_on_the_model_that_was_trained_for_it_or_the_plain_one(runs_on):
+    models = {"swag-dir": "swag", "plain-dir": "plain", "ens-dir": "ensemble"}
     names = runs_on(models, "base", "uat", "swag:samples=3", "ensemble")
     assert names == {"base": "plain-dir", "uat": "plain-dir", "swag:samples=3": "swag-dir", "ensemble": "ens-dir"}
-
-
-def test_a_trained_model_alone_is_also_the_plain_one(make, runs_on):
-    assert set(runs_on([make("swag-dir", "swag")], "base", "swag").values()) == {"swag-dir"}
-
-
-def test_what_is_missing_or_there_twice_is_named(make, runs_on):
+    assert set(runs_on({"swag-dir": "swag"}, "base", "swag").values()) == {"swag-dir"}
     with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
-        runs_on([make("plain-dir"), make("swag-dir", "swag")], "ensemble")
+        runs_on({"plain-dir": "plain", "swag-dir": "swag"}, "ensemble")
     with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):
-        runs_on([make("a", "swag"), make("b", "swag")])
+        runs_on({"a": "swag", "b": "swag"})
     with pytest.raises(ConfigurationError, match="a, b are all plain models"):
-        runs_on([make("a"), make("b")])
+        runs_on({"a": "plain", "b": "plain"})

@@ -16,7 +16,6 @@ from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.models import GivenModels, Job, sets_of
-from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import Plan
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import PACKAGES, Progress, Remote, Runs, nothing
@@ -25,6 +24,7 @@ from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
+from uatlite.metrics.intervals import SCALES
 from uatlite.model.load import Checkpoint
 
 
@@ -183,7 +183,7 @@ class _Evaluation:
         numbers = measure(cells.values(), self.runs, self.plan.resampling, tick=tick)
         rows = list(dict.fromkeys(name for name, _ in cells))
         compared = {
-            metric: scores_of({name: numbers[cells[name, metric]] for name in rows}, DIRECTIONS[metric])
+            metric: scores_of({name: numbers[cells[name, metric]] for name in rows}, SCALES[metric].better)
             for metric in columns
         }
         return {name: {metric: compared[metric][name] for metric in columns} for name in rows}

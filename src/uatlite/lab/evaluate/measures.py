@@ -32,7 +32,7 @@ from uatlite.errors import (
 from uatlite.lab.evaluate.cells import CellSpec, Learning
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Tick, measured
 from uatlite.lab.evaluate.models import Job
-from uatlite.lab.evaluate.outcomes import LABEL_METRICS, OUTCOMES, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, outcome_of
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.runs import Runs
 from uatlite.lab.evaluate.scope import Mixture, labelled_in_scope, not_labelled_outside, scope_jobs, strangeness
@@ -336,7 +336,7 @@ def outside_job(cell: CellSpec, job: Job) -> Job:
 
 MEASURES: dict[str, Measure] = {
     **{name: Measure(metric_measure, decimals=0 if name.startswith("count@") else 3) for name in METRICS},
-    **{name: Measure(metric_measure) for name in (*LABEL_METRICS, *OUTCOMES["entities"].every)},
+    **{name: Measure(metric_measure) for kind in OUTCOMES.values() if kind.answers for name in kind.every},
     **{name: Measure(shift, with_cell(in_domain)) for name in SHIFT},
     **{name: Measure(change, with_cell(original)) for name in _CHANGES},
     **{f"{kind}@{target}": Measure(selected, selected_jobs) for kind in THRESHOLD_METRICS for target in SELECTED},

@@ -17,7 +17,7 @@ from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimate, Estimates, Resampling, intervals
+from uatlite.metrics.intervals import METRICS, Estimate, Estimates, Resampling, intervals
 from uatlite.metrics.rows import Rows, ratio
 from uatlite.text.labels import Alignment, fold
 from uatlite.trust import distribution
@@ -29,9 +29,6 @@ HEADLINE = (
     "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
 )  # fmt: skip
 """The metrics that are scored by default."""
-
-DIRECTIONS: dict[str, Better | None] = {name: scale.better for name, scale in SCALES.items()}
-"""The better direction of every score; None where it has none."""
 
 
 @dataclass(frozen=True, eq=False)

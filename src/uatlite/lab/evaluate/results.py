@@ -14,9 +14,9 @@ from typing import Any
 from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.comparison import Scores, relation
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, OUTCOMES, PromiseCheck
+from uatlite.lab.evaluate.outcomes import OUTCOMES, PromiseCheck
 from uatlite.metrics.answers import AnswerRows
-from uatlite.metrics.intervals import Resampling
+from uatlite.metrics.intervals import SCALES, Resampling
 from uatlite.values import Example, Kind
 
 COSTS = (1.0, 2.0, 5.0, 10.0)
@@ -61,7 +61,7 @@ class Verdict:
 
 def verdict_metric(metrics: Sequence[str]) -> str | None:
     """The metric that the verdict is by; None where no scored metric has a better direction."""
-    return METRIC if METRIC in metrics else next((name for name in metrics if DIRECTIONS[name] is not None), None)
+    return METRIC if METRIC in metrics else next((name for name in metrics if SCALES[name].better is not None), None)
 
 
 def verdict_of(
@@ -72,7 +72,7 @@ def verdict_of(
     None where there is nothing to choose: a single contender, or no metric with a better direction.
     """
     metric = verdict_metric(metrics)
-    better = None if metric is None else DIRECTIONS[metric]
+    better = None if metric is None else SCALES[metric].better
     if metric is None or better is None or len(costs) < 2:
         return None
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.codec import dump, load
-from uatlite.errors import MissingDependency, StoreError
+from uatlite.errors import StoreError
 from uatlite.predictive import PassLogits
+from uatlite.text.files import arrow
 from uatlite.text.write import Pieces, atomic_file, make_directory, read_record
 from uatlite.values import Floats, Integers
 
@@ -158,7 +159,7 @@ def checksum(piece: Piece) -> str:
 
 def write_piece(file: IO[bytes], piece: Piece) -> None:
     """Write a piece as Parquet, with its checksum in the metadata."""
-    pa, pq = _arrow()
+    pa, pq = arrow("data")
     columns = _columns(piece)
     row, label, logits, variance, read = columns.values()
     assert logits is not None
@@ -185,7 +186,7 @@ def _nested(pa: Any, values: NDArray[np.float32]) -> Any:
 
 def read_piece(path: Path) -> Piece:
     """Read a piece and check it; a StoreError says that the file is broken and what to do."""
-    pa, pq = _arrow()
+    pa, pq = arrow("data")
     way_out = "Delete it and run the same command again: only its rows are computed again."
     try:
         table = pq.read_table(path, partitioning=None).combine_chunks()
@@ -215,15 +216,6 @@ def _piece(table: Any) -> Piece:
         ),
         seconds=float(table.schema.metadata[b"uatlite.seconds"]),
     )
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency("pyarrow", "data") from error
-    return pa, pq
 
 
 def parts_of(order: Sequence[int]) -> list[Sequence[int]]:
