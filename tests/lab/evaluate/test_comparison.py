@@ -20,7 +20,7 @@ from uatlite.lab.evaluate.comparison import (
     over_seeds,
     relation,
 )
-from uatlite.lab.evaluate.results import COSTS, verdict_metric, verdict_of
+from uatlite.lab.evaluate.results import COSTS, verdict_of
 from uatlite.metrics.intervals import METRICS, Estimate, Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows, mean_of
 
@@ -240,10 +240,9 @@ def test_relations_follow_the_direction_of_the_metric():
 
 
 def test_the_metric_is_nll_or_the_first_with_a_direction_and_without_a_choice_there_is_no_verdict():
-    assert verdict_metric(["accuracy", "nll"]) == "nll"
-    assert verdict_metric(["coverage@0.9", "aurc", "ece"]) == "aurc"
-    higher = verdict_of([("a", means({"x": 0.9, "y": 0.8}, "accuracy"))], {"x": 1, "y": 1}, ["accuracy"])
-    assert higher.recommended == "x"
+    for metrics, metric, better in ((["accuracy", "nll"], "nll", "y"), (["coverage@0.9", "accuracy"], "accuracy", "x")):
+        verdict = verdict_of([("a", means({"x": 0.9, "y": 0.8}, metric))], {"x": 1, "y": 1}, metrics)
+        assert (verdict.metric, verdict.recommended) == (metric, better)
     assert verdict_of([("a", means({"x": 0.3}))], {"x": 1}, ["nll"]) is None
     undirected = means({"x": 1, "y": 1}, "coverage@0.9")
     assert verdict_of([("a", undirected)], {"x": 1, "y": 1}, ["coverage@0.9"]) is None

@@ -48,12 +48,19 @@ class Outcome:
 
 def fit_calibrator(name: str, predictions: StoredPredictions) -> LogitCalibrator:
     """A calibrator fitted on the stored predictions of a calibration split."""
-    columns = _gold_columns(predictions)
+    provenance = predictions.provenance
+    if any(len(columns) != 1 for columns in provenance.recipe.columns):
+        raise CalibrationError(
+            f"{provenance.set_name} sums several classes of the model into one, so its labels do not say which of them "
+            "is right, and no calibrator can be fitted on it. Evaluate the model's own task, with this one as --shift."
+        )
+    # the model's column of each gold label; -1 where there is none
+    columns = np.array([*(column for (column,) in provenance.recipe.columns), -1])[class_indices(predictions)]
     try:
         passes = predictions.passes.take(columns >= 0)
         return EVALUATED[name](passes.mean_logits, columns[columns >= 0], passes.margin_variance)
     except CalibrationError as error:
-        raise CalibrationError(f"{predictions.provenance.set_name}: {error}") from error
+        raise CalibrationError(f"{provenance.set_name}: {error}") from error
 
 
 def outcome_of(predictions: StoredPredictions, calibrator: LogitCalibrator | None) -> Outcome:
@@ -87,18 +94,6 @@ def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
     column = {label: index for index, label in enumerate(provenance.classes)}
     table = np.array([column.get(label, -1) for label in provenance.labels] + [-1], dtype=np.int64)
     return np.asarray(table[predictions.labels])  # NO_LABEL, -1, reads the entry at the end
-
-
-def _gold_columns(predictions: StoredPredictions) -> NDArray[np.int64]:
-    """(rows,): the model's column of each gold label; -1 where there is none."""
-    provenance = predictions.provenance
-    if any(len(columns) != 1 for columns in provenance.recipe.columns):
-        raise CalibrationError(
-            f"{provenance.set_name} sums several classes of the model into one, so its labels do not say which of them "
-            "is right, and no calibrator can be fitted on it. Evaluate the model's own task, with this one as --shift."
-        )
-    columns = np.array([columns[0] for columns in provenance.recipe.columns] + [-1], dtype=np.int64)
-    return np.asarray(columns[class_indices(predictions)])
 
 
 def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str | None) -> Floats:
@@ -263,7 +258,7 @@ class AnswerScores:
     pairs: bool
     """whether every pair of a text and a label is an answer"""
     usual: Callable[[Any], Floats]
-    """predictions -> (answers,): the confidence without a method"""
+    """predictions -> (answers,): the confidence without a method; of entities the mean probability of their tags"""
     gold: Callable[[Any, int], Integers]
     """gold and the number of columns -> (texts, columns): how many gold answers there are"""
     estimates: Callable[[JudgedAnswers], Estimates]
@@ -272,26 +267,11 @@ class AnswerScores:
     """the largest share of wrong answers -> what calibrating is asked for"""
 
 
-def entity_score(said: Any) -> Floats:
-    """(entities,): the mean probability of the tags of an entity's words."""
-    return np.array([entity.score for row in said.decoded for entity in row.entities], dtype=np.float64)
-
-
-def entity_counts(gold: Any, columns: int) -> Integers:
-    """(texts, types): the gold entities of each text."""
-    return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold])
-
-
-def entity_estimates(said: JudgedAnswers) -> Estimates:
+def _entity_estimates(said: JudgedAnswers) -> Estimates:
     """The metrics of entities."""
     every = np.ones(len(said.text), dtype=np.bool_)
     found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
     return Estimates({**said.rows.estimates(), **found.estimates()}, (len(said.cut),))
-
-
-def label_estimates(said: JudgedAnswers) -> Estimates:
-    """The metrics of labels."""
-    return LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates()
 
 
 LABEL_METRICS = (
@@ -322,12 +302,21 @@ OUTCOMES: dict[Kind, KindScores] = {
     "labels": KindScores(
         LABEL_METRICS, LABEL_METRICS, "label_ece",
         AnswerScores(
-            True, lambda said: said.sure, lambda gold, _: gold.astype(np.int64), label_estimates,
-            lambda target: {"target_precision": 1.0 - target},
+            pairs=True,
+            usual=lambda said: said.sure,
+            gold=lambda gold, columns: gold.astype(np.int64),
+            estimates=lambda said: LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates(),
+            promise=lambda target: {"target_precision": 1.0 - target},
         ),
     ),
     "entities": KindScores(
         ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), "answer_ece",
-        AnswerScores(False, entity_score, entity_counts, entity_estimates, lambda target: {"target_risk": target}),
+        AnswerScores(
+            pairs=False,
+            usual=lambda said: np.array([entity.score for row in said.decoded for entity in row.entities], np.float64),
+            gold=lambda gold, columns: np.array([np.bincount([c for *_, c in row], minlength=columns) for row in gold]),
+            estimates=_entity_estimates,
+            promise=lambda target: {"target_risk": target},
+        ),
     ),
 }  # fmt: skip

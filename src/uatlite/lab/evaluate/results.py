@@ -59,11 +59,6 @@ class Verdict:
         return tuple(dict.fromkeys(choice.contender for choice in self.choices))
 
 
-def verdict_metric(metrics: Sequence[str]) -> str | None:
-    """The metric that the verdict is by; None where no scored metric has a better direction."""
-    return METRIC if METRIC in metrics else next((name for name in metrics if SCALES[name].better is not None), None)
-
-
 def verdict_of(
     sets: Iterable[tuple[str, Scores]], costs: Mapping[str, float], metrics: Sequence[str]
 ) -> Verdict | None:
@@ -71,9 +66,9 @@ def verdict_of(
 
     None where there is nothing to choose: a single contender, or no metric with a better direction.
     """
-    metric = verdict_metric(metrics)
-    better = None if metric is None else SCALES[metric].better
-    if metric is None or better is None or len(costs) < 2:
+    metric = METRIC if METRIC in metrics else next((name for name in metrics if SCALES[name].better), METRIC)
+    better = SCALES[metric].better
+    if metric not in metrics or better is None or len(costs) < 2:
         return None
 
     def standing(how: str, scores: Scores, name: str, others: Iterable[str]) -> tuple[str, ...]:

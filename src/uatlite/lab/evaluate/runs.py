@@ -203,7 +203,7 @@ class Runs:
         self._stored: dict[Job, StoredRun] = {}
         self._taught = cache(self._teach)
         self._fitted = cache(lambda name, job, passes: fit_calibrator(name, self.predictions(job, passes)))
-        self._outcomes = cache(self._judge)
+        self._outcomes: dict[CellSpec, list[Outcome]] = {}
         self._tokens = lru_cache(maxsize=12)(self._tokenized)
         self._read = lru_cache(maxsize=8)(self._read_run)
 
@@ -342,11 +342,11 @@ class Runs:
 
     def outcomes(self, cell: CellSpec) -> list[Outcome]:
         """The outcome of a cell's contender on its rows, for each seed; kept, as many cells share it."""
-        return self._outcomes(replace(cell, measure=""))
-
-    def _judge(self, cell: CellSpec) -> list[Outcome]:
-        pairs = zip(self.jobs(cell), self.calibrators(cell), strict=True)
-        return [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
+        cell = replace(cell, measure="")
+        if cell not in self._outcomes:
+            pairs = zip(self.jobs(cell), self.calibrators(cell), strict=True)
+            self._outcomes[cell] = [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
+        return self._outcomes[cell]
 
     def estimates(self, cell: CellSpec) -> list[Estimates]:
         """The metric that a cell measures, for each seed."""
