@@ -69,20 +69,10 @@ def dataset():
 
 
 @pytest.fixture(scope="session")
-def own_order():
-    return Alignment(((0,), (1,), (2,)), LABELS, "labels in the model's order")
-
-
-@pytest.fixture(scope="session")
-def prepared(checkpoint, own_order):
+def prepared(checkpoint):
     """Eighty rows: five pieces of sixteen."""
+    own_order = Alignment(((0,), (1,), (2,)), LABELS, "labels in the model's order")
     return Prepared(checkpoint, make_dataset(80), own_order, "made")
-
-
-@pytest.fixture(scope="session")
-def write_rows():
-    """`write_rows(path, data, outside=0)`: a JSONL file, whose last rows are labelled oos."""
-    return write
 
 
 @pytest.fixture(scope="session")

@@ -129,22 +129,17 @@ def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_p
     assert len(outside_texts(replace(mixed_plan, out_of_scope=SetChoice(plain)))) == 85
 
 
-def test_a_file_without_the_column_or_without_texts_is_an_error(mixed_plan, strange_file, tmp_path):
-    empty = tmp_path / "empty.jsonl"
-    empty.write_text("")
-    for path, message in (
-        (strange_file, "There is no column 'text'; the columns are: question"),
-        (empty, r"empty.jsonl holds no text"),
+def test_without_texts_out_of_scope_or_their_column_it_is_an_error(mixed_plan, strange_file, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "test.jsonl").write_text('{"text": "w1", "label": "neutral"}')
+    files = [choose_out_of_scope(str(f), text="text", text_pair=None) for f in (strange_file, tmp_path / "empty.jsonl")]
+    for changes, message in (
+        ({"out_of_scope": files[0]}, "There is no column 'text'; the columns are: question"),
+        ({"out_of_scope": files[1]}, r"empty.jsonl holds no text"),
+        ({"data_dir": tmp_path}, "rows labelled oos holds no text"),
     ):
-        chosen = choose_out_of_scope(str(path), text="text", text_pair=None)
         with pytest.raises(DataError, match=message):
-            outside_texts(replace(mixed_plan, out_of_scope=chosen))
-
-
-def test_a_split_without_such_rows_is_an_error(mixed_plan, write_rows, dataset, tmp_path):
-    write_rows(tmp_path / "test.jsonl", dataset(10))
-    with pytest.raises(DataError, match="rows labelled oos holds no text"):
-        outside_texts(replace(mixed_plan, data_dir=tmp_path))
+            outside_texts(replace(mixed_plan, **changes))
 
 
 def test_what_is_neither_a_file_nor_a_task_is_an_error():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import GivenModels
 from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contenders
-from uatlite.lab.evaluate.runs import Prepared, StoreJob
+from uatlite.lab.evaluate.runs import StoreJob
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import Checkpoint
@@ -40,12 +41,14 @@ def test_stored_logits_are_those_of_each_text_alone(tmp_path, prepared, name):
             np.testing.assert_allclose(predictions.passes.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
 
 
-def test_provenance_says_where_the_numbers_come_from(tmp_path, checkpoint, own_order):
+def test_provenance_says_where_the_numbers_come_from(tmp_path, prepared):
     texts = ["w1 w2", " ".join(["w3"] * 60)]
-    dataset = Dataset("made", "test", own_order.labels, tuple(Example(t, t, 1) for t in texts), source="two rows")
-    prepared = Prepared(checkpoint, dataset, own_order, "made", "swap")
-    provenance = StoreJob(prepared, parse_method("uat:samples=2").seeded(5)).fill(Store(tmp_path)).provenance
-    assert provenance.recipe.model == checkpoint.hash
+    dataset = Dataset(
+        "made", "test", prepared.alignment.labels, tuple(Example(t, t, 1) for t in texts), source="two rows"
+    )
+    swapped = replace(prepared, dataset=dataset, perturbation="swap")
+    provenance = StoreJob(swapped, parse_method("uat:samples=2").seeded(5)).fill(Store(tmp_path)).provenance
+    assert provenance.recipe.model == prepared.checkpoint.hash
     assert provenance.recipe.data == dataset.fingerprint
     assert provenance.recipe.seed == 5
     assert (provenance.method, provenance.passes, provenance.rows) == ("uat:samples=2", 2, 2)
@@ -91,11 +94,11 @@ def test_nothing_is_computed_twice(tmp_path, prepared, monkeypatch):
     assert rows == [16] * 4
 
 
-def test_questions_need_an_option_for_each_label(checkpoint, own_order):
+def test_questions_need_an_option_for_each_label(prepared):
     question = Example("q", Choices("w1", ("w2", "w3")), 0)
     dataset = Dataset("quiz", "test", ("A", "B", "C"), (question,), source="one question")
     with pytest.raises(InputError, match=r"questions with \[2\] options.*its 3 labels"):
-        _ = Prepared(checkpoint, dataset, own_order, "quiz").tokens
+        _ = replace(prepared, dataset=dataset).tokens
 
 
 SCRIPT = """
@@ -119,33 +122,21 @@ StoreJob(prepared, METHODS["uat"]).fill(Store(sys.argv[2]), wait)
 """
 
 
-def start(checkpoint_dir, store):
-    arguments = [str(checkpoint_dir), str(store), str(Path(__file__).parent)]
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.DEVNULL)
-
-
-def wait_for_pieces(store, count):
-    deadline = time.monotonic() + 60
-    while len(list(store.glob("run=*/piece-*.parquet"))) < count:
-        assert time.monotonic() < deadline, "the run did not get that far"
-        time.sleep(0.02)
-
-
-def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
-    tmp_path, checkpoint_dir, checkpoint, dataset, own_order
-):
+def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(tmp_path, checkpoint_dir, prepared, dataset):
     store = tmp_path / "store"
     for number, pieces in ((signal.SIGINT, 3), (signal.SIGKILL, 6)):
-        process = start(checkpoint_dir, store)
-        wait_for_pieces(store, pieces)
+        arguments, deadline = [str(checkpoint_dir), str(store), str(Path(__file__).parent)], time.monotonic() + 60
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.DEVNULL)
+        while len(list(store.glob("run=*/piece-*.parquet"))) < pieces:
+            assert time.monotonic() < deadline, "the run did not get that far"
+            time.sleep(0.02)
         os.kill(process.pid, number)
         assert process.wait(30) != 0
     [run] = Store(store).runs()
     assert not run.complete
     stamps = {path.name: path.stat().st_mtime_ns for path in run.directory.glob("piece-*.parquet")}
     assert 6 <= len(stamps) < run.pieces
-    prepared = Prepared(checkpoint, dataset(400), own_order, "made")
-    job = StoreJob(prepared, METHODS["uat"])
+    job = StoreJob(replace(prepared, dataset=dataset(400)), METHODS["uat"])
     assert job.fill(Store(store)) == run
     assert run.complete
     unchanged = {name: (run.directory / name).stat().st_mtime_ns for name in stamps}

@@ -179,10 +179,11 @@ def test_all_runs_are_one_table_for_arrow(tmp_path, order):
     assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance"}
 
 
-def test_reading_needs_no_torch(tmp_path, order):
+def test_reading_and_scoring_need_no_torch(tmp_path, order):
     fill(Store(tmp_path).begin(made_provenance(ROWS)), order)
     code = (
         "import sys; from uatlite.lab.evaluate.store import Store\n"
+        "import uatlite.lab.evaluate.outcomes, uatlite.lab.evaluate.plan, uatlite.lab.report.results\n"
         f"[run.read() for run in Store({str(tmp_path)!r}).runs()]\n"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
