@@ -119,7 +119,7 @@ def test_entities_are_evaluated_and_reported(run, model_of, names, tmp_path):
     done = run("evaluate", model_of("entities"), "--data", names, *methods, "-o", out)
     assert "names/test · 100 rows" in done.shown
     assert "What is promised, and kept base+answers, names/test:" in done.shown
-    assert "Wrote results.json, results.csv, results.md, answers.safetensors" in done.said
+    assert "Wrote results.json, results.csv, results.md and store/" in done.said
     results = json.loads((out / "results.json").read_text())
     assert (results["kind"], results["contenders"]) == ("entities", ["base", "base+answers"])
     run("report", out)

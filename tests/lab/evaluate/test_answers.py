@@ -14,11 +14,11 @@ from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import GivenModels, sets_of
-from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, best_coverage
+from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, JudgedAnswers, best_coverage
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders, parse_metrics
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results
+from uatlite.lab.report.evaluation import open_evaluation, read_results
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.results import findings, promise_lines, write_results
 from uatlite.metrics.intervals import Resampling
@@ -47,6 +47,10 @@ class Evaluated:
     def again(self, plan=None, home=None):
         """The results of another plan, or in another store."""
         return Evaluated.of(self.product, plan or self.plan, Store(home) if home else self.store).results
+
+    def answers(self, name="base"):
+        """The stored answers of a contender to the test texts."""
+        return JudgedAnswers.read(self.store.answers(self.results.sets[0].runs[name][0])).rows
 
     def gold(self, split="test"):
         return GoldRows.of(load(self.plan.test.task, split), self.product.class_names)
@@ -114,7 +118,7 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(of_entities):
     rows, tagger = load(of_entities.plan.test.task, "test").examples, of_entities.product
     usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
     found = [(entity, row) for row in rows for entity in usual(str(row.text))]
-    base = of_entities.results.answers["rows/test"]["base"]
+    base = of_entities.answers()
     assert base.confidence == pytest.approx([float(entity["score"]) for entity, _ in found], abs=1e-5)
     right = [
         any((e["start"], e["end"], e["entity_group"].upper()) == tuple(span) for span in row.entities)
@@ -155,7 +159,7 @@ def test_the_promise_is_checked_on_the_test_texts(of_entities):
 
 
 def test_labels_are_scored_and_promised(of_labels):
-    test, base = of_labels.gold(), of_labels.results.answers["rows/test"]["base"]
+    test, base = of_labels.gold(), of_labels.answers()
     expected = of_labels.product.predict(test.texts).probabilities
     assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
     gold = label_matrix(test.gold, LABELS)
@@ -192,12 +196,13 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold):
 def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind, tmp_path):
     results = of_kind.results
     write_results(results, tmp_path)
+    (tmp_path / "store").symlink_to(of_kind.store.directory)
     assert read_results(tmp_path / "results.json") == Results.from_dict(json.loads(json.dumps(results.to_dict())))
     assert read_results(tmp_path / "results.json").promises == results.promises
     again = open_evaluation(tmp_path).outcomes("rows/test")
-    for name, rows in results.answers["rows/test"].items():
-        assert again[name].applies.confidence.tolist() == rows.confidence.tolist()
-        assert again[name].applies.labels.tolist() == rows.labels.tolist()
+    for name in results.contenders:
+        assert again[name].applies.confidence.tolist() == of_kind.answers(name).confidence.tolist()
+        assert again[name].applies.labels.tolist() == of_kind.answers(name).labels.tolist()
     html = build_report(tmp_path, tmp_path).read_text()
     assert f"most confident {results.kind} are answered" in html
     assert f"{results.promises[0].risk:.1%}" in html
@@ -209,7 +214,7 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind, tmp_pat
     assert len(list((tmp_path / "figures").glob("*.svg"))) == 3 + 2 + 2
     with pytest.raises(ConfigurationError, match="--method base is for one answer a text"):
         build_report(tmp_path, tmp_path, contender="base")
-    (tmp_path / ANSWERS).unlink()
+    (tmp_path / "store").unlink()
     with pytest.raises(StoreError, match="run `uatlite evaluate` again"):
         build_report(tmp_path, tmp_path)
 

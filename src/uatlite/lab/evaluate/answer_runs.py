@@ -29,11 +29,10 @@ from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import BASE_METHOD, GivenModels, Job
 from uatlite.lab.evaluate.outcomes import OUTCOMES, GoldRows, JudgedAnswers, PromiseCheck, check_promise
 from uatlite.lab.evaluate.plan import Contender
-from uatlite.lab.evaluate.results import Answers, SetScores
+from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.evaluate.runs import Remote, Runs, nothing
-from uatlite.lab.evaluate.store import Arrays, Store, kept_arrays, parts_of, run_pieces
+from uatlite.lab.evaluate.store import Arrays, Store, kept_arrays, parts_of
 from uatlite.methods.registry import method_to_dict
-from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.text.write import Pieces
 from uatlite.trust.rule import Wanted
@@ -114,7 +113,7 @@ class AnswerRuns(Runs):
             "columns": [field.name for field in fields(JudgedAnswers)],
         }  # fmt: skip
         key = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
-        pieces = run_pieces(self.store.directory / f"answers={key}")
+        pieces = self.store.answers(key)
         if not pieces.begun:
             pieces.begin(record)
         return pieces
@@ -145,13 +144,8 @@ class AnswerRuns(Runs):
     def estimates(self, cell: CellSpec) -> list[Estimates]:
         return [self.scores.estimates(self.run(job)) for job in self.jobs(cell)]
 
-    def answers(self, cells: Iterable[CellSpec]) -> Answers:
-        """The answers of the first seed, which figures are of."""
-        answers: dict[str, dict[str, AnswerRows]] = {}
-        for cell in cells:
-            job = self.jobs(cell)[0]
-            answers.setdefault(job.set_name, {})[cell.contender.name] = self.run(job).rows
-        return answers
+    def keys(self, jobs: Iterable[Job]) -> tuple[str, ...]:
+        return tuple(self._pieces(job).directory.name.removeprefix("answers=") for job in jobs)
 
     def facts(self, cell: CellSpec) -> SetScores:
         job = self.jobs(cell)[0]

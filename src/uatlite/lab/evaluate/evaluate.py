@@ -58,6 +58,7 @@ def evaluate(
     progress.begin("predicting", sum(map(runs.work, jobs)))
     runs.compute(jobs, progress)
     cells = evaluation.contended(sets[0])
+    calibrates = plan.calibrates and not plan.several
     calibrators = {} if plan.several else {name: runs.calibrators(cell) for name, cell in cells.items()}
     progress.begin("scoring", len(sets))
     scored = []
@@ -82,14 +83,14 @@ def evaluate(
         },
         versions={package: version(package) for package in PACKAGES},
         out_of_scope=outside,
-        calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if plan.calibrates else {},
+        calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if calibrates else {},
         suggested=plan.suggested,
     )
     if not isinstance(runs, AnswerRuns):
         return replace(results, texts=tuple(runs.dataset(jobs[0]).examples))
     contended = [cell for each in sets for cell in evaluation.contended(each).values()]
     promises = tuple(check for cell in contended for check in runs.promises(cell, plan.resampling))
-    return replace(results, kind=plan.test.task.kind, promises=promises, answers=runs.answers(contended))
+    return replace(results, kind=plan.test.task.kind, promises=promises)
 
 
 def jobs_of(plan: Plan, runs: Runs) -> list[Job]:
@@ -123,7 +124,7 @@ class _Evaluation:
     def score_set(self, cell: CellSpec, first: CellSpec, tick: Tick) -> SetScores:
         """Every contender on a set; each set after the first is also scored as a shift of the first."""
         plan, usual = self.plan, replace(cell, contender=self.plan.contenders[0])
-        scored = replace(self.runs.facts(usual), scores=self.scores(cell, plan.scored, tick=tick))
+        scored = replace(self.runs.facts(usual), scores=self.scores(cell, plan.scored, tick=tick), runs=self.keys(cell))
         if plan.several:
             return scored
         if cell != first:
@@ -133,7 +134,7 @@ class _Evaluation:
         apart = cell == first and plan.out_of_scope == plan.test
         if flags is not None and flags.any() and not flags.all() and not apart:
             scored = replace(scored, detection=self.scores(cell, DETECTION))
-        return replace(scored, runs=self.keys(cell))
+        return scored
 
     def score_outside(self, test: CellSpec, tick: Tick) -> OutOfScope:
         """Every contender on the test rows together with the texts out of scope; the plain model says what is in it."""
@@ -189,9 +190,10 @@ class _Evaluation:
         return {name: {metric: compared[metric][name] for metric in columns} for name in rows}
 
     def keys(self, cell: CellSpec, jobs: Callable[[CellSpec], list[Job]] | None = None) -> dict[str, tuple[str, ...]]:
-        """Method -> the names of its runs in the store, one for each seed; none of several answers a text."""
-        contended = () if self.plan.several else self.contended(cell).values()
-        return {each.contender.method.name: self.runs.keys((jobs or self.runs.jobs)(each)) for each in contended}
+        """Method -> the names of its runs in the store, one for each seed; of several answers a text by contender."""
+        contended = self.contended(cell)
+        named = contended if self.plan.several else {each.contender.method.name: each for each in contended.values()}
+        return {name: self.runs.keys((jobs or self.runs.jobs)(each)) for name, each in named.items()}
 
     def about(self, cell: CellSpec) -> dict[str, object]:
         """The method of a cell's contender, and what it costs."""

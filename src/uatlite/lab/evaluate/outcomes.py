@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.errors import CalibrationError, DataError
+from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.store import StoredPredictions
+from uatlite.lab.evaluate.store import StoredPredictions, read_arrays
 from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
 from uatlite.metrics.intervals import METRICS, Estimate, Estimates, Resampling, intervals
 from uatlite.metrics.rows import Rows, ratio
 from uatlite.text.labels import Alignment, fold
+from uatlite.text.write import Pieces
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.rule import Rule
@@ -160,6 +161,14 @@ class JudgedAnswers:
     """how long it took"""
 
     @classmethod
+    def read(cls, pieces: Pieces) -> "JudgedAnswers":
+        """The answers of a finished run, in the order of its texts."""
+        parts = [pieces.read(name, read_arrays) for name in pieces.names("piece-*.npz")]
+        if not pieces.finished or not all(parts):
+            raise StoreError(f"{pieces.directory} is not finished or broken; run `uatlite evaluate` again.")
+        return cls.joined([cls(**arrays) for arrays in parts if arrays])
+
+    @classmethod
     def joined(cls, parts: Sequence["JudgedAnswers"]) -> "JudgedAnswers":
         """What is said about the texts of all parts, one after the other."""
         starts = np.cumsum([0, *(len(part.cut) for part in parts)])
@@ -171,6 +180,11 @@ class JudgedAnswers:
     def rows(self) -> AnswerRows:
         """The confidence that each answer is right, or applies, against whether it does."""
         return AnswerRows.of(self.confidence, self.right, self.text, texts=len(self.cut))
+
+    def outcome(self, pairs: bool) -> Outcome:
+        """The same as they are ranked: entities, or pairs of a text and a label."""
+        rows = self.rows
+        return Outcome(Rows(rows.probabilities, rows.labels, rows.precision) if pairs else rows, rows)
 
     def tally(self, chosen: Marks) -> Floats:
         """(texts, columns): how many of the chosen answers there are."""

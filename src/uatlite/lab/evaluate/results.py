@@ -15,7 +15,6 @@ from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.comparison import Scores, relation
 from uatlite.lab.evaluate.outcomes import OUTCOMES, PromiseCheck
-from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import SCALES, Resampling
 from uatlite.values import Example, Kind
 
@@ -111,7 +110,7 @@ class SetScores:
     """auroc, aupr and fpr95 of finding out-of-scope rows; empty where the task has none, or where
     `Results.out_of_scope` has them"""
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """method -> the keys of its runs in the store, one for each seed"""
+    """method -> the keys of its runs in the store, one for each seed; of several answers a text by contender"""
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,6 @@ class OutOfScope:
     """method -> the keys of its runs over the texts out of scope"""
 
 
-Answers = Mapping[str, Mapping[str, AnswerRows]]
-"""set -> contender -> its answers"""
-
-
 @dataclass(frozen=True)
 class Results:
     """The scores of every contender on every set; the first set is in domain, the others are shifts of it."""
@@ -160,8 +155,6 @@ class Results:
     """None where no texts out of scope were given"""
     texts: tuple[Example, ...] = field(default=(), metadata=NOT_STORED, compare=False, repr=False)
     """those of the first set; beside the results as a file of their own"""
-    answers: Answers = field(default_factory=dict, metadata=NOT_STORED, compare=False, repr=False)
-    """those of several answers a text, of the first seed; beside the results as a file of their own"""
     calibration_runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()

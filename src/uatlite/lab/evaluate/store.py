@@ -295,6 +295,10 @@ class Store:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
 
+    def answers(self, key: str) -> Pieces:
+        """The run of this key of a model with several answers a text."""
+        return run_pieces(self.directory / f"answers={key}")
+
     def begin(self, provenance: Provenance) -> StoredRun:
         """The run of this recipe; it is created unless it exists."""
         work = run_pieces(self.directory / f"run={provenance.recipe.key}")
@@ -317,7 +321,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def kept_arrays(pieces: Pieces, name: str, compute: Callable[[], Arrays]) -> Arrays:
     """The arrays of a piece that is no run's; where it is missing or broken they are computed and stored."""
-    arrays = pieces.read(name, _read_arrays)
+    arrays = pieces.read(name, read_arrays)
     if arrays is None:
         arrays = compute()
         make_directory(pieces.directory)
@@ -326,7 +330,8 @@ def kept_arrays(pieces: Pieces, name: str, compute: Callable[[], Arrays]) -> Arr
     return arrays
 
 
-def _read_arrays(path: Path) -> Arrays:
+def read_arrays(path: Path) -> Arrays:
+    """The arrays of a file."""
     with np.load(path) as arrays:
         return dict(arrays)
 

@@ -1,8 +1,7 @@
 """An evaluation read back from disk without a model: results, predictions, texts; and what a rule would answer.
 
     DIR/results.json          written by `uatlite evaluate … -o DIR`
-        store/                the logits of every pass; of several answers a text instead
-        answers.safetensors   of the first seed: the confidence of every answer, and whether it is right
+        store/                the logits of every pass; of several answers a text what is said, and whether it is right
         texts.jsonl           the texts of the first set
 
 The store has no texts. Those of the first set lie beside it; without that file those of a task are loaded again.
@@ -17,34 +16,29 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
-from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, class_indices, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, JudgedAnswers, Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
-from uatlite.lab.evaluate.results import Answers, Results
+from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
-from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import margin
 from uatlite.text.examples import content_key
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
-from uatlite.text.write import atomic_file
 from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
 from uatlite.trust.promise import Labelled, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Menu, Rule, Wanted
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
 from uatlite.values import Example, Marks, Text, strings
 
-RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answers.safetensors"
+RESULTS, STORE, TEXTS = "results.json", "store", "texts.jsonl"
 _BASE = "base"
 """The method that runs the plain pass."""
 TARGET_RISK = 0.1
@@ -59,8 +53,6 @@ class Evaluation:
     """the directory that they are in"""
     runs: Mapping[str, StoredRun] = field(default_factory=dict)
     """key -> run; of one answer a text"""
-    answers: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
-    """(set, contender) -> its answers; of several answers a text"""
     _loaded: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -73,8 +65,9 @@ class Evaluation:
 
     def outcomes(self, set_name: str) -> dict[str, Outcome]:
         """What every contender says about a scored set, beside the gold answers."""
-        if self.results.several:
-            return {name: self.answers[set_name, name] for name in self.results.contenders}
+        if (scored := OUTCOMES[self.results.kind].answers) is not None:
+            runs, store = self._runs(set_name), Store(self.home / STORE)
+            return {name: JudgedAnswers.read(store.answers(runs[name][0])).outcome(scored.pairs) for name in runs}
         return {
             contender.name: outcome_of(
                 self.predictions(contender.method.name, set_name), self.calibrator(contender.name)
@@ -84,8 +77,10 @@ class Evaluation:
 
     def predictions(self, method: str, set_name: str) -> StoredPredictions:
         """The stored predictions of a method on a scored set."""
-        scores = next(scores for scores in self.results.sets if scores.name == set_name)
-        return self._read(scores.runs[method][0])
+        return self._read(self._runs(set_name)[method][0])
+
+    def _runs(self, set_name: str) -> Mapping[str, tuple[str, ...]]:
+        return next(scores.runs for scores in self.results.sets if scores.name == set_name)
 
     def calibration_rows(self, method: str) -> StoredPredictions | None:
         """The stored predictions of a method on the calibration rows; None where nothing was fitted."""
@@ -138,7 +133,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
     results = read_results(home / RESULTS)
     if results.several:
-        return Evaluation(results, home, answers=read_answers(home / ANSWERS, results))
+        return Evaluation(results, home)
     complete = {run.provenance.recipe.key: run for run in Store(home / STORE).runs() if run.complete}
     return Evaluation(results, home, complete)
 
@@ -165,34 +160,6 @@ def as_line(example: Example) -> str:
 def name_of_row(example: Example) -> str | None:
     """The id of a row; None for a row without one, which is called by a hash of its words."""
     return None if example.id.partition("#")[0] == content_key(example.text)[:16] else example.id
-
-
-def write_answers(answers: Answers, directory: Path) -> Path:
-    """Write the answers by set and contender."""
-    arrays = {
-        f"{set_name} | {contender} | {name}": np.ascontiguousarray(values)
-        for set_name, of_set in answers.items()
-        for contender, rows in of_set.items()
-        for name, values in (("confidence", rows.confidence), ("right", rows.labels == 1), ("text", rows.text))
-    }
-    with atomic_file(directory / ANSWERS) as file:
-        file.write(save(arrays))
-    return directory / ANSWERS
-
-
-def read_answers(path: Path, results: Results) -> dict[tuple[str, str], Outcome]:
-    """The answers that `write_answers` wrote beside results."""
-    try:
-        arrays, outcomes, scored = load_file(path), {}, OUTCOMES[results.kind].answers
-        for scores, contender in product(results.sets, results.contenders):
-            kept = (arrays[f"{scores.name} | {contender} | {name}"] for name in ("confidence", "right", "text"))
-            answers = AnswerRows.of(*kept, texts=scores.rows)
-            pairs = scored is not None and scored.pairs
-            rows = Rows(answers.probabilities, answers.labels, answers.precision) if pairs else answers
-            outcomes[scores.name, contender] = Outcome(rows, answers)
-    except (OSError, KeyError, SafetensorError) as error:
-        raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error
-    return outcomes
 
 
 # ── what a rule would answer ────────────────────────────────────────────────────────────────────────────────────────

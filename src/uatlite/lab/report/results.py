@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.comparison import Score, Scores, relation
 from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
-from uatlite.lab.report.evaluation import TEXTS, Abstention, text_line, write_answers
+from uatlite.lab.report.evaluation import TEXTS, Abstention, text_line
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Entry,
@@ -344,5 +344,4 @@ def write_results(results: Results, directory: Path) -> list[Path]:
         texts[TEXTS] = "".join(map(text_line, results.texts))
     for name, text in texts.items():
         write_text(directory / name, text)
-    answers = [write_answers(results.answers, directory)] if results.answers else []
-    return [*(directory / name for name in texts), *answers]
+    return [directory / name for name in texts]
