@@ -58,7 +58,6 @@ def evaluate(
     progress.begin("predicting", sum(map(runs.work, jobs)))
     runs.compute(jobs, progress)
     cells = evaluation.contended(sets[0])
-    calibrates = plan.calibrates and not plan.several
     calibrators = {} if plan.several else {name: runs.calibrators(cell) for name, cell in cells.items()}
     progress.begin("scoring", len(sets))
     scored = []
@@ -83,7 +82,7 @@ def evaluate(
         },
         versions={package: version(package) for package in PACKAGES},
         out_of_scope=outside,
-        calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if calibrates else {},
+        calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if plan.calibrates else {},
         suggested=plan.suggested,
     )
     if not isinstance(runs, AnswerRuns):
@@ -102,7 +101,7 @@ def jobs_of(plan: Plan, runs: Runs) -> list[Job]:
     jobs = []
     for contender in plan.contenders:
         jobs += [job for cell in sets for job in runs.jobs(replace(cell, contender=contender))]
-        if plan.calibrates and not plan.several:
+        if plan.calibrates:
             jobs += runs.calibration_jobs(replace(test, contender=contender))
     if plan.out_of_scope is not None:
         with suppress(CalibrationError):  # without a scope the results say why

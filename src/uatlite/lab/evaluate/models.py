@@ -138,7 +138,7 @@ class GivenModels:
                 f"its directory beside {self.name}: uatlite train --method {method.key} --task TASK -o DIR."
             )
         model = Model(self.name, self.plan.test.task.name, method.key if method.trained else BASE_METHOD)
-        return [(model, seed) for seed in self.plan.seeds_of(method)]
+        return [(model, seed) for seed in range(self.plan.seeds if method.stochastic else 1)]
 
     def load(self, model: Model) -> Checkpoint:
         return self.trained.get(model.method, self.plain)

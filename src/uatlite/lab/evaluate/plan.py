@@ -233,17 +233,13 @@ class Plan:
 
     @property
     def calibrates(self) -> bool:
-        """Whether any contender has to be fitted on calibration rows."""
-        return any(contender.fitted for contender in self.contenders)
+        """Whether the runs over the calibration rows are needed: a product with several answers fits its own."""
+        return not self.several and any(contender.fitted for contender in self.contenders)
 
     @property
     def outside_name(self) -> str:
         """The set of the texts out of scope."""
         return "" if self.out_of_scope is None else f"{self.out_of_scope.task.name}/{OUT_OF_SCOPE}"
-
-    def seeds_of(self, method: Method) -> range:
-        """The seeds that a method runs with; one for a method without randomness."""
-        return range(self.seeds if method.stochastic else 1)
 
 
 def suggestion(contenders: Sequence[str]) -> str:

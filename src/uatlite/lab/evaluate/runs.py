@@ -93,12 +93,12 @@ class Prepared:
     @cached_property
     def tokens(self) -> Tokens:
         """The texts as tokens."""
-        name, texts, labels = self.dataset.name, self.dataset.texts, len(self.dataset.labels)
+        texts, labels = self.dataset.texts, len(self.dataset.labels)
         options = {len(text.options) for text in texts if isinstance(text, Choices)}
         if options and options != {labels}:
             raise InputError(
-                f"{name} has questions with {sorted(options)} options; every question must have one for each of its "
-                f"{labels} labels."
+                f"{self.dataset.name} has questions with {sorted(options)} options; every question must have one for "
+                f"each of its {labels} labels."
             )
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         return tokenize(tokenizer, texts, longest(model, tokenizer, self.max_length))
@@ -195,8 +195,7 @@ class Runs:
     """The stored runs of an experiment, and what is read of them: calibrators and outcomes."""
 
     def __init__(self, source: Source, store: Store, remote: Remote | None = None) -> None:
-        self.source = source
-        self.store = store
+        self.source, self.store = source, store
         self.strangeness: dict[Job, Floats] = {}
         """what the scope says of the rows of a plain job, (2, rows)"""
         self._remote = remote
@@ -205,7 +204,7 @@ class Runs:
         self._fitted = cache(lambda name, job, passes: fit_calibrator(name, self.predictions(job, passes)))
         self._outcomes: dict[CellSpec, list[Outcome]] = {}
         self._tokens = lru_cache(maxsize=12)(self._tokenized)
-        self._read = lru_cache(maxsize=8)(self._read_run)
+        self._read = lru_cache(maxsize=8)(lambda job: self._run(job).read())
 
     def jobs(self, cell: CellSpec) -> list[Job]:
         """A cell's contender on its rows, for each seed."""
@@ -321,14 +320,11 @@ class Runs:
 
         A pass depends on earlier ones only (also under the lagged estimate), so three of ten are a run of three.
         """
+        self._compute_remotely([job], nothing)
         predictions = self._read(job)
         if passes is None:
             return predictions
         return replace(predictions, passes=replace(predictions.passes, logits=predictions.logits[:passes]))
-
-    def _read_run(self, job: Job) -> StoredPredictions:
-        self._compute_remotely([job], nothing)
-        return self._run(job).read()
 
     def keys(self, jobs: Iterable[Job]) -> tuple[str, ...]:
         """The names of the runs in the store."""
