@@ -11,7 +11,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from by_hand import slow_aurc
 from uatlite.lab.evaluate import runs as running
 from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.models import GivenModels, Model
 from uatlite.lab.evaluate.outcomes import outcome_of
 from uatlite.lab.evaluate.plan import SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import Results
@@ -144,34 +143,29 @@ def test_a_file_needs_no_label(mixed_plan, checkpoint, strange_file, tmp_path):
     assert one.source == str(strange_file)
 
 
-def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(mixed_plan, checkpoint, tmp_path):
-    task = mixed_plan.test.task
-    without = replace(task, splits={name: task.splits[name] for name in ("calibration", "test")})
-    source = GivenModels([checkpoint], replace(mixed_plan, test=SetChoice(without)))
-    assert source.reference(Model("made", "made")) is None
-    absent = replace(task, splits={**task.splits, "train": Split(("absent",))})
-    one = evaluate(checkpoint, replace(mixed_plan, test=SetChoice(absent)), Store(tmp_path)).out_of_scope
-    assert one.note == "scope: by 70 calibration rows alone, as no training texts of the task were found"
-    assert "scope" in one.detection
+ALONE = "scope: by 70 calibration rows alone, as no training texts of the task were found"
 
 
 @pytest.mark.parametrize(
     ("splits", "limit", "note"),
     [
-        (("test",), None, "no scope: made has no calibration split"),
+        (("train", "calibration", "test"), None, ALONE),
+        (("calibration", "test"), None, ALONE),
         (("calibration", "test"), 20, "no scope: 20 rows are too few to know what is in scope"),
+        (("test",), None, "no scope: made has no calibration split"),
     ],
 )
-def test_without_calibration_rows_there_is_no_scope_and_it_is_said(
-    mixed_plan, checkpoint, tmp_path, splits, limit, note
-):
+def test_what_the_scope_is_by_or_why_there_is_none_is_said(mixed_plan, checkpoint, tmp_path, splits, limit, note):
+    """Without training texts, whose file is absent here, the calibration rows serve."""
     task = mixed_plan.test.task
-    test = SetChoice(replace(task, splits={name: task.splits[name] for name in splits}))
+    there = {"train": Split(("absent",)), "calibration": task.splits["calibration"], "test": task.splits["test"]}
+    test = SetChoice(replace(task, splits={name: there[name] for name in splits}))
     plan = replace(mixed_plan, contenders=parse_contenders("base"), test=test, out_of_scope=test, limit=limit)
     one = evaluate(checkpoint, plan, Store(tmp_path)).out_of_scope
     assert one.note.startswith(note)
-    assert list(one.detection) == ["base"]
-    assert list(one.mixture["base"]) == ["confidence_aurc"]
+    assert list(one.detection) == ["base", "scope"][: 1 + (note == ALONE)]
+    assert ("scope_aurc" in one.mixture["base"]) == (note == ALONE)
+    assert "confidence_aurc" in one.mixture["base"]
 
 
 def test_a_text_answered_by_out_of_scope_is_no_error(evaluated):
