@@ -182,14 +182,6 @@ def test_options_of_unequal_length_get_as_many_windows(tokenizer):
     assert all(len(row) == 2 for row in windows.tokens.rows)
 
 
-def test_truncation_is_one_window_each(tokenizer):
-    windows = windowed(tokenizer, [" ".join(LONG), "a1"], 18, windows=False)
-    assert windows.counts.tolist() == [1, 1]
-    assert windows.tokens.truncated_tokens == 100 + 2 - 18
-    values = np.arange(4.0).reshape(2, 2)
-    assert np.array_equal(windows.mean(values), values)
-
-
 def test_a_slow_tokenizer_is_refused(tokenizer, monkeypatch):
     monkeypatch.setattr(type(tokenizer), "is_fast", False)
     with pytest.raises(ConfigurationError, match="needs a fast tokenizer"):

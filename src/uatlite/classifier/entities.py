@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
 
-SPAN = ("start", "end", "label")
-"""The keys of a gold entity."""
-
 
 @dataclass(frozen=True)
 class FoundEntity:
@@ -240,7 +237,7 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
         for i, (text, entities) in enumerate(zip(texts, given, strict=True)):
             size, spans = len(strings(text)[0]), set()
             for entity in entities:
-                start, end, label = (entity[key] for key in SPAN) if isinstance(entity, Mapping) else entity
+                start, end, label = (entity[key] for key in Span._fields) if isinstance(entity, Mapping) else entity
                 column = int(label) if isinstance(label, int | np.integer) else columns.get(label, -1)
                 if not 0 <= column < len(classes) or not 0 <= start < end <= size:
                     raise InputError(

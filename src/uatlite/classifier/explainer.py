@@ -17,11 +17,10 @@ from uatlite.attribution.first_order import OUTPUTS, Case, Weigh, first_orders
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
 from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation
-from uatlite.classifier.runtime import TorchRuntime, over_windows
+from uatlite.classifier.runtime import TorchRuntime, over_windows, tokenized
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
 from uatlite.methods.sampling import ANALYTIC
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
-from uatlite.model.windows import windowed
 from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Text, WordAttribution, strings
@@ -49,7 +48,7 @@ def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
             "one that does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: "
             "calibrated=False (uatlite explain --method analytic --uncalibrated)."
         )
-    windows = windowed(runtime.tokenizer, [text], settings.max_length, windows=settings.windows)
+    windows = tokenized(runtime.tokenizer, [text], settings)
     if len(windows.tokens) > 1:
         raise InputError(
             f"the text is read in {len(windows.tokens)} windows of {settings.max_length} tokens, and one explanation "

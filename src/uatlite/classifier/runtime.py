@@ -331,7 +331,7 @@ def run(model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs
     so `like` asks for nothing else."""
     if not texts:
         return Outputs(np.zeros((1, 0, len(model.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
-    windows = windowed(model.tokenizer, list(texts), settings.max_length, windows=settings.windows)
+    windows = tokenized(model.tokenizer, texts, settings)
     batches = list(windows.tokens.batches(None, **model.batching))
     return over_windows(gather(list(model.run(settings.method, batches)), batches), windows)
 
@@ -340,6 +340,15 @@ def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Seq
     """The method's passes of a PyTorch model over tokenized texts, or over those at `rows`, in their order."""
     batches = list(tokens.batches(rows))
     return gather([method.run(model, batch.inputs).arrays() for batch in batches], batches, rows)
+
+
+def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -> Windows:
+    """Tokens of each text: of windows of the settings' length, or of one that is cut to it."""
+    if settings.windows:
+        return windowed(tokenizer, texts, settings.max_length)
+    with TOKENIZING:
+        tokens = tokenize(tokenizer, list(texts), settings.max_length)
+    return Windows(tokens, np.ones(len(texts), dtype=np.int64))
 
 
 def gather(parts: Sequence[PassLogits], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:

@@ -65,8 +65,6 @@ class Windows:
 
     def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
         """The mean over the windows of each text: the axis (windows) becomes (texts)."""
-        if len(self.counts) == len(self.tokens):
-            return np.array(values, dtype=np.float64)
         starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
         sums = np.add.reduceat(values.astype(np.float64), starts, axis=axis)
         shape = [1] * values.ndim
@@ -74,22 +72,19 @@ class Windows:
         return np.asarray(sums / self.counts.reshape(shape))
 
 
-def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int, *, windows: bool = True) -> Windows:
-    """As many overlapping windows as each text needs; without `windows` one, which is cut where the text is too long.
+def windowed(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int) -> Windows:
+    """As many overlapping windows as each text needs.
 
     In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
     windowed option by option; an option with fewer windows than another repeats its last.
     """
-    if not windows:
-        with TOKENIZING:
-            return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
     if not tokenizer.is_fast:
         raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
     rows: list[tuple[Features, ...]] = []
     counts: list[int] = []
     lost: list[int] = []
     with TOKENIZING:
-        uncut = tokenize(tokenizer, texts, None)
+        uncut = tokenize(tokenizer, list(texts), None)
         for text, row, length in zip(texts, uncut.rows, uncut.lengths, strict=True):
             of_text = [row] if length <= max_length else _windows(tokenizer, text, row, max_length)
             lost.append(0)
