@@ -18,12 +18,12 @@ import pytest
 
 from reference import BLOCKED
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.classifiers import PRODUCTS, load
+from uatlite.classifier.classifiers import PRODUCTS, UncertaintyClassifier, UncertaintyTagger, load
 from uatlite.classifier.display import ABSTAINING, BELOW, NO_PROMISE, NO_RULE, OUT_OF_SCOPE
 from uatlite.classifier.export import export
 from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.recheck import read_now, recheck, update
-from uatlite.errors import CalibrationError, InputError
+from uatlite.errors import CalibrationError, InputError, ModelError
 from uatlite.methods.distilled import FEATURES
 from uatlite.model.architectures import HEADS
 from uatlite.scoring.job import Job
@@ -310,6 +310,9 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made, int8, tmp_
     assert difference.texts == 12
     exported = load(tmp_path / "out")
     assert type(exported) is type(product)
+    other = UncertaintyClassifier if product.kind.name in ("labels", "entities") else UncertaintyTagger
+    with pytest.raises(ModelError, match=f"{other.__name__} is for other models; use {type(product).__name__}"):
+        other.from_pretrained(tmp_path / "out")
     if int8:
         assert exported.calibration_ is None
         alone = [exported.predict([text])[0].as_row() for text in texts]

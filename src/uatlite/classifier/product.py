@@ -33,7 +33,7 @@ from uatlite.classifier.runtime import (
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
-from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
+from uatlite.model.architectures import HEADS, check_classifier, unwrap
 from uatlite.model.tokens import most_tokens
 from uatlite.values import Choices, Kind, Text, Words
 
@@ -140,13 +140,14 @@ class Product(Generic[Said]):
         self.calibration_: Calibration | None = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
-            if KINDS[answering(model)] not in self.kinds:
-                check_one_answer(model)
-                raise ModelError(
-                    f"{type(unwrap(model)).__name__} gives one answer a text, and {type(self).__name__} is for models "
-                    "of several; use UncertaintyClassifier. A model of many labels has "
-                    "problem_type='multi_label_classification' in its configuration."
-                )
+        if self.kind not in self.kinds:
+            several = HEADS[self.kind.name].several
+            gives = "one answer a text" if several is None else f"several answers a text ({self.kind.name})"
+            raise ModelError(
+                f"{self.runtime.architecture} gives {gives}, and {type(self).__name__} is for other models; use "
+                f"{several or 'UncertaintyClassifier'}. A model of many labels has "
+                "problem_type='multi_label_classification' in its configuration."
+            )
         self._asked()  # a bad method is an error now and not at the first text
 
     @classmethod
@@ -178,8 +179,6 @@ class Product(Generic[Said]):
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
         model = runtime.model if isinstance(runtime, TorchRuntime) else runtime
         product = cls(model, runtime.tokenizer, **{**stored.options, **given})
-        if stored.calibration is not None and stored.kind not in [kind.name for kind in cls.kinds]:
-            raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
         if stored.calibration is not None and runtime.hash != stored.calibration.model_hash:
             raise ModelError(
                 f"the model in {name} is not the one that was calibrated (hash {runtime.hash[:12]}, calibrated "

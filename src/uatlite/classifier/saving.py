@@ -30,7 +30,6 @@ from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
 from uatlite.text.files import file_beside
 from uatlite.text.write import make_directory, read_record, write_record, write_text
-from uatlite.values import Kind
 
 if TYPE_CHECKING:
     from uatlite.classifier.product import Product
@@ -46,7 +45,6 @@ class Stored:
 
     options: dict[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None
-    kind: Kind = "one"
     columns: Mapping[str, str] = field(default_factory=dict)
     """what the columns of the calibration rows are called: those of the text, pair, options and label"""
 
@@ -133,7 +131,6 @@ def read(name: str | Path) -> Stored:
         return Stored(
             options={**state["options"], "config": settings.method},
             calibration=calibration,
-            kind=state["kind"],
             columns=state["columns"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
