@@ -65,12 +65,6 @@ def loss(chances, gold):
     return float(-np.log(np.where(gold, chances, 1 - chances)).mean())
 
 
-def test_calibrated_probabilities_are_better_on_other_rows(make, labeler, rows):
-    texts, gold = rows[0][300:], rows[1][300:]
-    plain, ours = make("analytic").predict(texts), labeler.predict(texts, check_shift=False)
-    assert loss(ours.probabilities, gold) < loss(plain.probabilities, gold)
-
-
 def test_reported_labels_and_doubt(labeler, rows):
     pred = labeler.predict(rows[0], check_shift=False)
     rule = pred.rule
