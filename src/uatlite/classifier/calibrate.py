@@ -33,8 +33,6 @@ REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
 FEWEST_DOUBTED = 40
 """Calibration texts that were abstained on; fewer do not fit a calibrator of their own for a second look."""
-Report = Callable[[int], None]
-"""Called with the number of texts that a pass has read."""
 
 
 @dataclass(eq=False)
@@ -46,7 +44,8 @@ class CalibrationTexts(Generic[Read, Said]):
     settings: Settings
     texts: Sequence[Text]
     reference: Sequence[Text] = ()
-    report: Report | None = None
+    report: Callable[[int], None] | None = None
+    """called with the number of texts that a pass has read"""
     _readings: dict[str, Read] = field(default_factory=dict)
 
     def read(self, method: Method) -> Read:

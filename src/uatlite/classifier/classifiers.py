@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.calibrate import Report
 from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
 from uatlite.classifier.exported import read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
@@ -47,15 +46,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         """The classes, (classes,): their names, or with `indices` their columns."""
         return np.arange(len(self.class_names)) if self.indices else np.array(self.class_names, dtype=np.str_)
 
-    def calibrate(
-        self,
-        texts: Iterable[Any],
-        labels: Iterable[Any],
-        *,
-        reference: Iterable[Any] | None = None,
-        report: Report | None = None,
-        **asked: Unpack[AskedOfClasses],
-    ) -> Self:
+    def calibrate(self, texts: Iterable[Any], labels: Iterable[Any], **asked: Unpack[AskedOfClasses]) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
         A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
@@ -73,7 +64,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
         `second_look` names a further method, 'uat' say, for the texts that will be abstained on. What it says stands
         beside the prediction (`Predictions.second_labels`); it turns no abstention into an answer.
         """
-        return self._calibrate(texts, labels, {"menu": True, **asked}, reference, report)
+        return self._calibrate(texts, labels, {"menu": True, **asked})
 
     def predict_proba(self, texts: Iterable[Any] | Choices) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
@@ -176,15 +167,7 @@ class UncertaintyLabeler(Product[LabelPredictions]):
     asks = AskedOfLabels
     default_method = "distilled:of=fast,samples=10,per_input=true"
 
-    def calibrate(
-        self,
-        texts: Iterable[Any],
-        labels: Any,
-        *,
-        reference: Iterable[Any] | None = None,
-        report: Report | None = None,
-        **asked: Unpack[AskedOfLabels],
-    ) -> Self:
+    def calibrate(self, texts: Iterable[Any], labels: Any, **asked: Unpack[AskedOfLabels]) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
         `labels` are for each text a list of names (or columns), which may be empty, or all of them a matrix of 0 and 1,
@@ -198,7 +181,7 @@ class UncertaintyLabeler(Product[LabelPredictions]):
         `menu`, `calibration_.menu` lists which shares of wrong labels can be promised. `false_alarm`, `second_look`,
         `seed` and `report` are those of `UncertaintyClassifier.calibrate`.
         """
-        return self._calibrate(texts, labels, asked, reference, report)
+        return self._calibrate(texts, labels, asked)
 
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (texts, labels), calibrated where the labeler is; columns as in `class_names`."""
@@ -246,13 +229,7 @@ class UncertaintyTagger(Product[EntityPredictions]):
         super().__init__(model, tokenizer, config, seed=seed, max_length=max_length, windows=windows, indices=indices)
 
     def calibrate(
-        self,
-        texts: Iterable[Any],
-        entities: Iterable[Iterable[Any]] | None = None,
-        *,
-        reference: Iterable[Any] | None = None,
-        report: Report | None = None,
-        **asked: Unpack[AskedOfEntities],
+        self, texts: Iterable[Any], entities: Iterable[Iterable[Any]] | None = None, **asked: Unpack[AskedOfEntities]
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
@@ -271,7 +248,7 @@ class UncertaintyTagger(Product[EntityPredictions]):
         """
         if entities is None:
             texts, entities = texts_and_entities(texts, self.class_names)
-        return self._calibrate(texts, entities, asked, reference, report)
+        return self._calibrate(texts, entities, asked)
 
     def explain(self, text: Any, entity: int | None = None) -> "AnswerExplanation":
         """Where the uncertainty about one entity of a text comes from: words and layers, to first order.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import AnyKind, Reading, Said
-from uatlite.classifier.calibrate import CalibrationTexts, Report, calibrate
+from uatlite.classifier.calibrate import CalibrationTexts, calibrate
 from uatlite.classifier.entities import ENTITIES
 from uatlite.classifier.exported import OnnxRuntime, load_exported
 from uatlite.classifier.many_labels import LABELS
@@ -263,18 +263,13 @@ class Product(Generic[Said]):
         of = self.kind, self.runtime, self.checked_settings(), self.calibration_, self.class_names, self.indices
         return Predictor(*of)
 
-    def _calibrate(
-        self,
-        texts: Iterable[Any],
-        gold: Iterable[Any],
-        asked: Mapping[str, Any],
-        reference: Iterable[Any] | None,
-        report: Report | None,
-    ) -> Self:
+    def _calibrate(self, texts: Iterable[Any], gold: Iterable[Any], asked: Mapping[str, Any]) -> Self:
         """Learn from labelled texts; warns of what cannot be promised."""
         if unknown := asked.keys() - self.asks.__annotations__:
             raise TypeError(f"{type(self).__name__}.calibrate takes no {', '.join(sorted(unknown))}; see its help.")
-        options = CalibrationOptions(**asked)
+        given = dict(asked)
+        reference, report = given.pop("reference", None), given.pop("report", None)
+        options = CalibrationOptions(**given)
         kind = self.kind
         checked = kind.texts(texts, ())
         if not checked:

@@ -5,7 +5,7 @@ besides a rule is here too: metrics of a calibrator, and a comparison with plain
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self, TypedDict, cast
@@ -42,8 +42,10 @@ _SHARES_RIGHT = ("target_precision", "target_recall")
 
 
 class AskedOfAll(TypedDict, total=False):
-    """What every `calibrate` may be asked for: fields of `CalibrationOptions`, as those of the classes below."""
+    """What every `calibrate` may be asked for: texts, a report, and fields of `CalibrationOptions`, as all below."""
 
+    reference: Iterable[Any] | None
+    report: Callable[[int], None] | None
     confidence: float
     score: str | None
     second_look: str | None
