@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 
 from uatlite.lab.evaluate.comparison import DERIVATIONS
-from uatlite.lab.paper.declaration import (
-    DECLARATIONS,
-    NAMES,
-    RELATIONS,
-    find_declaration,
-    substitute_backbones,
-)
+from uatlite.lab.paper.declaration import DECLARATIONS, NAMES, RELATIONS, find_declaration, substitute_backbones
 from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.source import ReproductionSettings as Settings
 

@@ -18,16 +18,7 @@ from uatlite.errors import ConfigurationError, DataError, ModelError
 from uatlite.lab.train.dataset import NO_TAG, kind_of, training_rows
 from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training
-from uatlite.lab.train.recipe import (
-    CHANGES,
-    CHECKPOINTS,
-    DEMO,
-    RECIPES,
-    RECORD,
-    Recipe,
-    finished,
-    recipe_for,
-)
+from uatlite.lab.train.recipe import CHANGES, CHECKPOINTS, DEMO, RECIPES, RECORD, Recipe, finished, recipe_for
 from uatlite.model.load import load_checkpoint
 from uatlite.text.schema import catalogue
 from uatlite.values import Choices, Dataset, Example, Span, Words

@@ -1,14 +1,13 @@
 """From names of tables to filled ones. Missing data are found first; a model or prediction is computed only once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 from uatlite.lab.evaluate.cells import Cell, CellSpec, Grid, Learning, Panel
-from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import UNAVAILABLE, learning_cell, learning_of, measure
 from uatlite.lab.evaluate.models import TRAIN, Job, Model
 from uatlite.lab.evaluate.plan import CALIBRATION, inventory, parse_set
@@ -185,18 +184,20 @@ class Reproducer:
 
     def _fill(self, panel: Panel) -> Grid:
         """Compute the cells of a panel, except those that have a reason why they cannot be computed."""
-        cells, reasons = dict(panel.specs()), dict[CellSpec, str]()
-        computed = [cell for cell in cells.values() if cell not in self.reasons]
+        specs, reasons = dict(panel.specs()), dict[CellSpec, str]()
+        computed = [cell for cell in specs.values() if cell not in self.reasons]
         how = Resampling(self.source.settings.resamples, over_seeds=True)
         numbers = measure(computed, self.runs, how, named=paper_measure, reasons=reasons)
-        return Grid.of(panel, {key: self._cell(cell, numbers.get(cell), reasons) for key, cell in cells.items()})
-
-    def _cell(self, cell: CellSpec, number: Measurement | None, reasons: Mapping[CellSpec, str]) -> Cell:
-        kind, reason = paper_measure(cell.measure), self.reasons.get(cell, reasons.get(cell))
-        if isinstance(reason, Learning):
-            return Cell(None, None, kind.decimals, f"not computed: {reason.sentence}", (reason,))
-        learning = () if reason is not None or not kind.of_learning else (self.learning(learning_cell(cell)),)
-        return Cell(number, None, kind.decimals, reason, learning)
+        cells = {}
+        for key, cell in specs.items():
+            kind, learning = paper_measure(cell.measure), tuple[Learning, ...]()
+            reason = self.reasons.get(cell, reasons.get(cell))
+            if isinstance(reason, Learning):
+                learning, reason = (reason,), f"not computed: {reason.sentence}"
+            elif reason is None and kind.of_learning:
+                learning = (self.learning(learning_cell(cell)),)
+            cells[key] = Cell(numbers.get(cell), None, kind.decimals, reason, learning)
+        return Grid.of(panel, cells)
 
 
 def requirements(declaration: Declaration, data_dir: Path | None) -> str:
