@@ -113,7 +113,7 @@ def _within(found, error, expected, errors=4.5):
 def test_all_three_find_the_variance_of_a_sum():
     stack = Sum(tokens=3, width=4)
     case, expected = stack.case(), stack.variances()
-    delta = layers.Attribution.of(first_orders(case, "predicted"), "predicted")
+    delta = layers.Attribution.of(first_orders(case, "predicted"))
     torch.testing.assert_close(delta.contributions[0], expected, rtol=1e-4, atol=0)
     torch.testing.assert_close(delta.components.sum(dim=-1), delta.contributions[:, 1:-1])
     for estimator in ("isolated", "total-variance"):
@@ -132,7 +132,7 @@ def test_they_part_on_a_product_exactly_as_algebra_says():
     )
     one_layer = 4 * ((1 + RATIOS["attention"]) ** 2 * (1 + RATIOS["feed_forward"]) - 1)
     alone = torch.tensor([*cumulative[:1], *[one_layer] * LAYERS, 4 * RATIOS["classifier"]])
-    delta = layers.Attribution.of(first_orders(case, "predicted"), "predicted")
+    delta = layers.Attribution.of(first_orders(case, "predicted"))
     torch.testing.assert_close(delta.contributions[0], 4 * first_order)
     isolated = layers._sampled(case, "isolated", "predicted", 2500, True)
     assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)

@@ -1,6 +1,5 @@
 """Layer attribution on tiny models of every architecture."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -128,7 +127,7 @@ def test_settings_are_checked(tiny, texts, setting, message):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_choices_are_attributed_too_and_values_go_to_json(chooser, choices, estimator):
+def test_choices_are_attributed_too(chooser, choices, estimator):
     found = attribute(chooser, choices, CONFIG, estimator=estimator, samples=3)
     alone = attribute(chooser, {k: v[1:] for k, v in choices.items()}, CONFIG, estimator=estimator, samples=3)
     assert found.contributions.shape == (2, 4)
@@ -137,10 +136,8 @@ def test_choices_are_attributed_too_and_values_go_to_json(chooser, choices, esti
     if estimator == "delta":
         assert found.tokens.shape == choices["input_ids"].shape
         torch.testing.assert_close(found.tokens[1:], alone.tokens, rtol=1e-3, atol=1e-5)
-    plain = json.loads(json.dumps(found.to_dict()))
-    assert plain["layers"] == ["embeddings", "layer 1", "layer 2", "head"]
-    torch.testing.assert_close(torch.tensor(plain["contributions"]), found.contributions)
-    assert (plain["contribution_errors"] is None) == (estimator == "delta")
+    assert found.layers == ("embeddings", "layer 1", "layer 2", "head")
+    assert (found.contribution_errors is None) == (estimator == "delta")
 
 
 @pytest.mark.parametrize(

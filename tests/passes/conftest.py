@@ -25,54 +25,16 @@ from uatlite.passes.dropout import DropoutNoise
 from uatlite.passes.masks import MASKS, Draw
 
 KEY = "plain_reference"
-_BERT = {
-    r"\w+\.embeddings\.dropout": "embedding",
-    r".*\.attention\.output\.dropout": "output",
-    r".*\.layer\.\d+\.output\.dropout": "feed_forward",
-}
-_HEAD, _TWICE = {r"dropout": "head"}, {r"classifier\.dropout": "head"}
-_DEBERTA = {
-    **_BERT,
-    **_HEAD,
-    r"pooler\.dropout": "head",
-    r".*\.pos_dropout": "position",
-    r".*\.attention\.self\.dropout": "probabilities",
-    r".*\.attention\.self\.value_proj": "values",
-    r".*\.conv\.dropout": "convolution",
-}
-_LLAMA = {r"model\.embed_tokens": "embedding", r".*\.mlp": "feed_forward"}
-ROLES: dict[str, dict[str, str]] = {
-    "bert": {**_BERT, **_HEAD},
-    "roberta": {**_BERT, **_TWICE},
-    "xlm-roberta": {**_BERT, **_TWICE},
-    "electra": {**_BERT, **_TWICE},
-    "distilbert": {r"\w+\.embeddings\.dropout": "embedding", r".*\.ffn\.dropout": "feed_forward", **_HEAD},
-    "albert": {
-        r"\w+\.embeddings\.dropout": "embedding",
-        r".*\.attention\.output_dropout": "output",
-        r".*\.ffn_output": "feed_forward",
-        **_HEAD,
-    },
-    "deberta-v2": _DEBERTA,
-    "deberta-v2-conv": _DEBERTA,
-    "mpnet": {
-        r"\w+\.embeddings\.dropout": "embedding",
-        r".*\.attention\.dropout": "output",
-        r".*\.layer\.\d+\.output\.dropout": "feed_forward",
-        r".*\.attn\.dropout": "probabilities",
-        r".*\.attn\.v": "values",
-        **_TWICE,
-    },
-    "modernbert": {
-        r"model\.embeddings\.drop": "embedding",
-        r".*\.out_drop": "output",
-        r".*\.mlp\.drop": "feed_forward",
-        r"drop": "head",
-    },
-    "gpt2": {r"transformer\.drop": "embedding", r".*\.resid_dropout": "output", r".*\.mlp\.dropout": "feed_forward"},
-    "llama": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
+# role -> the modules that have it, as model/path
+ROLES = {
+    "embedding": r".*/\w+\.embeddings\.dropout|.*/model\.embeddings\.drop|.*/transformer\.drop|.*/model\.embed_tokens",
+    "position": r".*\.pos_dropout",
+    "probabilities": r"deberta.*\.attention\.self\.dropout|mpnet.*\.attn\.dropout",
+    "values": r".*\.attention\.self\.value_proj|.*\.attn\.v",
+    "output": r".*\.attention\.output[._]dropout|mpnet.*\.attention\.dropout|.*\.out_drop|.*\.resid_dropout",
+    "feed_forward": r".*\.layer\.\d+\.output\.dropout|.*\.ffn(\.dropout|_output)|.*\.mlp\.drop\w*|(llama|qwen).*\.mlp",
+    "convolution": r".*\.conv\.dropout",
+    "head": r".*/(classifier\.dropout|pooler\.dropout|dropout|drop)",
 }
 COMPONENT = {
     "embedding": "embedding", "position": "attention", "probabilities": "attention", "output": "attention",
@@ -116,16 +78,14 @@ class Algorithm1:
     def __init__(self, model, name, config):
         AttentionInterface.register(KEY, _attention)
         AttentionMaskInterface.register(KEY, eager_mask)
-        self.config, self.roles = config, ROLES[name]
-        if type(model).__name__.endswith("ForTokenClassification"):
-            self.roles = {**self.roles, r"dropout|drop": "head"}
+        self.config = config
         self.outside = name.startswith("deberta") or name == "mpnet"
         self.model = copy.deepcopy(model).eval()
         if not self.outside:
             self.model.set_attn_implementation(KEY)
         for path, module in self.model.named_modules():
             object.__setattr__(module, "reference", self)
-            role = next((role for pattern, role in self.roles.items() if re.fullmatch(pattern, path)), None)
+            role = next((role for role, pattern in ROLES.items() if re.fullmatch(pattern, f"{name}/{path}")), None)
             if role is not None:
                 module.register_forward_hook(self._site(role))
             if re.fullmatch(LAYER, path):

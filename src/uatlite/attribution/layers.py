@@ -22,18 +22,15 @@ means everything that decides the hidden state which the next part receives.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.attribution.first_order import (
-    LAYER_COMPONENTS,
     Case,
     FirstOrder,
     Output,
-    Weigh,
     first_orders,
     output_weights,
     part_index,
@@ -152,7 +149,6 @@ class Attribution:
     """Var(y) of each text by layer: embeddings, layers 1 .. L, head; within a layer by component; and by token."""
 
     estimator: str
-    output: Output | Weigh
     logits: Tensor
     """without dropout: (batch, classes)"""
     contributions: Tensor
@@ -175,13 +171,12 @@ class Attribution:
     total_error: Tensor | None = None
 
     @classmethod
-    def of(cls, variances: FirstOrder, output: Output | Weigh) -> "Attribution":
+    def of(cls, variances: FirstOrder) -> "Attribution":
         """The first-order variance of an output, the first of `variances`."""
         parts = variances.parts[0]
         components = pair_up(parts[:, 1:-1])
         return cls(
             estimator="delta",
-            output=output,
             logits=variances.logits,
             contributions=torch.cat([parts[:, :1], components.sum(dim=-1), parts[:, -1:]], dim=1),
             total=parts.sum(dim=-1),
@@ -197,11 +192,6 @@ class Attribution:
         return self.logits.argmax(dim=-1)
 
     @property
-    def variance(self) -> Tensor:
-        """Var(y), as `total`: (batch,)."""
-        return self.total
-
-    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the columns of `contributions`."""
         return "embeddings", *(f"layer {i}" for i in range(1, self.contributions.shape[1] - 1)), "head"
@@ -211,13 +201,6 @@ class Attribution:
         """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
         total = self.contributions.sum(dim=-1, keepdim=True)
         return (self.contributions / total.where(total != 0, 1.0)).where(total != 0, 0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        derived = {name: getattr(self, name) for name in ("predicted", "shares")}
-        values = {**self.__dict__, **derived}
-        plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}
-        return {**plain, "layers": list(self.layers), "component_names": list(LAYER_COMPONENTS)}
 
 
 def attribute(
@@ -245,7 +228,7 @@ def attribute(
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
     if estimator == "delta":
-        return Attribution.of(first_orders(case, output), output)
+        return Attribution.of(first_orders(case, output))
     return _sampled(case, estimator, output, samples, components)
 
 
@@ -258,7 +241,6 @@ def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bo
     components, component_errors = pair_up(found[:, layers + 2 :].mT).float() if split else (None, None)
     return Attribution(
         estimator=estimator,
-        output=output,
         logits=logits,
         contributions=contributions,
         total=total[0].float(),

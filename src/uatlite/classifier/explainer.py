@@ -124,7 +124,7 @@ def _first_order(model: PreTrainedModel, explained: Explained, config: UATConfig
         highest: list[int] = sources.logits[0].topk(2).indices.tolist()
         if sorted(highest) == sorted(output):  # the variance of a margin has no direction
             return sources
-    return Attribution.of(first_orders(Case.of(model, explained.encoded, config), output), output)
+    return Attribution.of(first_orders(Case.of(model, explained.encoded, config), output))
 
 
 def _masked(
