@@ -9,7 +9,7 @@ from torch import nn
 
 from uatlite.attribution import layers
 from uatlite.attribution.first_order import Case, first_orders
-from uatlite.model.architectures import BERT
+from uatlite.model.architectures import architectures
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Site, Sites, current
 from uatlite.model.view import View
 from uatlite.passes.config import DropoutRates, UATConfig
@@ -55,7 +55,7 @@ class Stack(nn.Module):
 
     def case(self):
         tokens = self.attention.shape[-1]
-        view = View(self, BERT, Sites(self.sites.values()), LAYERS, narrows=False)
+        view = View(self, architectures()["bert"], Sites(self.sites.values()), LAYERS, narrows=False)
         inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
         inputs["attention_mask"] = inputs["input_ids"].clone()
         return Case(view, inputs, UATConfig(gate="none", rates=RATES, estimate="closed-form"))

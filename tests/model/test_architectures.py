@@ -10,7 +10,7 @@ from transformers.masking_utils import eager_mask
 
 from uatlite import UncertaintyClassifier, dropout_sites
 from uatlite.errors import ModelError
-from uatlite.model.architectures import ARCHITECTURES, answering, check_classifier, check_one_answer
+from uatlite.model.architectures import answering, architectures, check_classifier, check_one_answer
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Sites
 
 RATE = 0.125
@@ -24,7 +24,7 @@ ADDED = {
 
 def test_every_row_has_a_tiny_model(table, shared):
     """So that all engine tests run on it."""
-    assert {shared(name).config.model_type for name in table} == set(ARCHITECTURES)
+    assert {shared(name).config.model_type for name in table} == set(architectures())
 
 
 def applied_dropout(model, batch):

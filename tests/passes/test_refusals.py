@@ -56,7 +56,7 @@ NO_CLASSIFIERS = {
         lambda tiny: tiny("bert", problem_type="regression"),
         r"problem_type='regression'.*'multi_label_classification'",
     ),
-    "unknown": (unknown, r"'deberta' is not in the.*Did you mean 'deberta-v2'.*architectures.py"),
+    "unknown": (unknown, r"'deberta' is not in the.*Did you mean 'deberta-v2'.*architectures.toml"),
 }
 
 

@@ -1,16 +1,20 @@
 """The architecture table: where each model family drops, attends and classifies; and what a model can take.
 
-To add an architecture, add a row to `ARCHITECTURES` and its tiny configuration to `tests/conftest.py`; every engine
-test then runs on it. Importing the table does not import torch.
+To add an architecture, add a table to architectures.toml and its tiny configuration to `tests/conftest.py`; every
+engine test then runs on it. Importing the table does not import torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uatlite import codec
 from uatlite.errors import InputError, ModelError, NotAClassifier, UnknownArchitecture, nearest
+from uatlite.text.schema import read_tables
 from uatlite.values import Kind
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ class Architecture:
     """The dropout of the feed-forward output, relative to a layer."""
     head: tuple[str, ...] = ("dropout",)
     """Dropouts of the classification head, relative to the model; a model may lack some of them."""
-    added: frozenset[str] = frozenset()
+    added: tuple[str, ...] = ()
     """Components without dropout in the model: their path names the module whose output the engine drops."""
     interface: bool = True
     """Whether attention runs through transformers' AttentionInterface."""
@@ -59,84 +63,13 @@ class Architecture:
     """Position embeddings that no token can use: RoBERTa counts positions from padding_idx + 1."""
 
 
-BERT = Architecture("bert", narrow="attention.output")
-_ROBERTA = replace(BERT, base="roberta", head=("classifier.dropout", "dropout"), reserved_positions=2)
-_LLAMA = Architecture(
-    base="model",
-    embedding="embed_tokens",
-    layers="layers",
-    attention="self_attn",
-    attention_rate="attention_dropout",
-    attention_output=None,
-    feed_forward="mlp",
-    added=frozenset({"embedding", "feed_forward"}),
-    reads_last=True,
-)
-
-# config.model_type -> row
-ARCHITECTURES: dict[str, Architecture] = {
-    "bert": BERT,
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "electra": replace(_ROBERTA, base="electra", reserved_positions=0),
-    "distilbert": Architecture(
-        base="distilbert",
-        layers="transformer.layer",
-        attention="attention",
-        attention_output=None,
-        feed_forward="ffn.dropout",
-        narrow="sa_layer_norm",
-    ),
-    "albert": Architecture(
-        base="albert",
-        layers="encoder.albert_layer_groups.*.albert_layers",
-        attention="attention",
-        attention_rate="attention_dropout",
-        attention_output="attention.output_dropout",
-        feed_forward="ffn_output",
-        added=frozenset({"feed_forward"}),
-    ),
-    "deberta-v2": Architecture(
-        base="deberta",
-        head=("pooler.dropout", "dropout"),
-        interface=False,
-        value="attention.self.value_proj",
-        position="attention.self.pos_dropout",
-        convolution="encoder.conv.dropout",
-    ),
-    "mpnet": replace(
-        _ROBERTA,
-        base="mpnet",
-        attention="attention.attn",
-        attention_output="attention.dropout",
-        interface=False,
-        value="attention.attn.v",
-        narrow="attention.LayerNorm",
-    ),
-    "modernbert": Architecture(
-        base="model",
-        embedding="embeddings.drop",
-        layers="layers",
-        attention="attn",
-        attention_rate="attention_dropout",
-        attention_output="attn.out_drop",
-        feed_forward="mlp.drop",
-        head=("drop",),
-    ),
-    "gpt2": Architecture(
-        base="transformer",
-        embedding="drop",
-        layers="h",
-        attention="attn",
-        attention_rate="attn_dropout",
-        attention_output="attn.resid_dropout",
-        feed_forward="mlp.dropout",
-        reads_last=True,
-    ),
-    "llama": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-}
+@cache
+def architectures() -> Mapping[str, Architecture]:
+    """model_type of a configuration -> row, as architectures.toml has them."""
+    rows: dict[str, dict[str, object]] = {}
+    for name, table in read_tables(Path(__file__).with_name("architectures.toml")).items():
+        rows[name] = rows.get(table.pop("like", ""), {}) | table
+    return {name: codec.load(Architecture, row, advice="mend architectures.toml.") for name, row in rows.items()}
 
 
 MULTI_LABEL = "multi_label_classification"
@@ -241,19 +174,19 @@ def check_one_answer(model: PreTrainedModel, advice: str | None = None) -> None:
 def architecture_of(model: PreTrainedModel) -> Architecture:
     """The model's row in the architecture table."""
     kind = model.config.model_type
-    if kind not in ARCHITECTURES:
+    if kind not in architectures():
         raise UnknownArchitecture(
-            f"model_type {kind!r} is not in the architecture table; it has {', '.join(ARCHITECTURES)}."
-            f"{nearest(kind, ARCHITECTURES)} To add it, write one row in uatlite/model/architectures.py: "
+            f"model_type {kind!r} is not in the architecture table; it has {', '.join(architectures())}."
+            f"{nearest(kind, architectures())} To add it, write one table in uatlite/model/architectures.toml: "
             "CONTRIBUTING.md shows how."
         )
-    return ARCHITECTURES[kind]
+    return architectures()[kind]
 
 
 def longest_input(model: PreTrainedModel) -> int | None:
     """The most tokens that a model has positions for; None if it has no limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
-    row = ARCHITECTURES.get(model.config.model_type)
+    row = architectures().get(model.config.model_type)
     return None if positions is None else int(positions - (row.reserved_positions if row else 0))
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError
-from uatlite.model.architectures import ARCHITECTURES, architecture_of, head_of, unwrap
+from uatlite.model.architectures import architecture_of, architectures, head_of, unwrap
 from uatlite.model.intervention import Intervention, current, enter_layer, intervene, see_states
 from uatlite.model.view import WATCHED, View, is_known, layers_of, own_hooks, view_of
 
@@ -61,7 +61,7 @@ def in_mode(model: PreTrainedModel, *, training: bool) -> Iterator[None]:
 
 def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View | None:
     """The view whose last layer may run for the first token alone; None if the model itself should run."""
-    row = ARCHITECTURES.get(getattr(getattr(model, "config", None), "model_type", ""))
+    row = architectures().get(getattr(getattr(model, "config", None), "model_type", ""))
     if row is None or row.narrow is None or not is_known(type(model)) or _is_customised(model):
         return None
     mask = inputs.get("attention_mask")
@@ -115,7 +115,7 @@ def representation(model: PreTrainedModel, seen: Intervention, inputs: Mapping[s
         return None
     if "tokens" in head_of(model).logits:
         return seen.states.float()
-    row = ARCHITECTURES.get(model.config.model_type)
+    row = architectures().get(model.config.model_type)
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     real = mask.to(seen.states.device).flatten(0, -2).long()
     parts = [seen.states[_read_token(real, last=row is not None and row.reads_last)].float()]
@@ -140,7 +140,7 @@ def _watched(model: PreTrainedModel) -> PreTrainedModel:
     It is for a model that runs as the user made it, where a hook would change the model while it runs.
     """
     other = copy.copy(model)
-    row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
+    row = architectures().get(getattr(model.config, "model_type", ""))
     if row is not None:
         *_, (path, _) = layers_of(model, row)
         _copied(other, path.split(".")).register_forward_pre_hook(enter_layer, with_kwargs=True)

@@ -141,12 +141,18 @@ class Task:
 @cache
 def catalogue() -> Mapping[str, Task]:
     """The built-in tasks by name, in the order of catalogue.toml."""
-    tables = _without_empty(tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8")))
+    tables = read_tables(Path(__file__).with_name("catalogue.toml"))
     advice = "mend catalogue.toml, or install uatlite again."
     return {
         name: codec.load(Task, {"name": name, "layout": {}} | table, advice=f"{name}: {advice}")
         for name, table in tables.items()
     }
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, with None where an empty string stands for nothing."""
+    tables: dict[str, Any] = _without_empty(tomllib.loads(path.read_text(encoding="utf-8")))
+    return tables
 
 
 def _without_empty(value: Any) -> Any:
