@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from uatlite.errors import ConfigurationError
 from uatlite.model.heads import (
     GaussianProcessHead,
     VariationalLinear,
@@ -23,7 +22,6 @@ from uatlite.model.heads import (
 )
 
 Rows = Callable[[float, int], Tensor]
-WIDTH = 16
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +29,13 @@ def _seeded():
     torch.manual_seed(0)
 
 
-@pytest.fixture
-def turned():
-    """`turned(angle, rows)`: rows (rows, 16) scattered about a direction that is `angle` from the first axis.
+def turned(angle, rows):
+    """Rows (rows, 16) scattered about a direction that is `angle` from the first axis.
 
     Both axes have mean 0 and variance 1, so the head's normalisation leaves the angle as it is.
     """
-    first = torch.tensor([1.0, -1.0] * (WIDTH // 2))
-    second = torch.tensor([1.0, 1.0, -1.0, -1.0] * (WIDTH // 4))
-
-    def rows(angle, count):
-        return math.cos(angle) * first + math.sin(angle) * second + 0.05 * torch.randn(count, WIDTH)
-
-    return rows
+    first, second = torch.tensor([1.0, -1.0] * 8), torch.tensor([1.0, 1.0, -1.0, -1.0] * 4)
+    return math.cos(angle) * first + math.sin(angle) * second + 0.05 * torch.randn(rows, 16)
 
 
 def layer(**changes):
@@ -103,21 +95,6 @@ def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model():
         schedule.step()
     torch.testing.assert_close(made.weight.T, mean, atol=0.02, rtol=0.02)
     torch.testing.assert_close(made.weight_log_scale.exp()[0], precision.diagonal().rsqrt(), atol=0, rtol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        (VariationalLinear, {"prior_scale": 0.0}),
-        (VariationalLinear, {"initial_scale": -1.0}),
-        (GaussianProcessHead, {"features": 0}),
-        (GaussianProcessHead, {"length_scale": 0.0}),
-        (GaussianProcessHead, {"prior_variance": -1.0}),
-    ],
-)
-def test_settings_without_meaning_are_refused(kind, changes):
-    with pytest.raises(ConfigurationError, match=next(iter(changes))):
-        kind(16, 3, **changes)
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (5, 20), (20, 5)])
@@ -207,7 +184,7 @@ def test_rows_of_unit_curvature_give_gaussian_process_regression():
     torch.testing.assert_close(made.variance(new).double(), posterior.diagonal(), atol=1e-5, rtol=1e-4)
 
 
-def test_variance_grows_with_distance_from_the_training_data(turned):
+def test_variance_grows_with_distance_from_the_training_data():
     made = head(features=512, length_scale=0.7, prior_variance=2.0)
     made.coefficients.data.zero_()  # p = ½ everywhere: nothing but the place of a row tells
     made.condition(made.information(turned(0.0, 400)))

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uatlite.errors import ConfigurationError
 from uatlite.predictive import PROBIT
 
 
@@ -24,12 +23,6 @@ def normal(seed: int, number: int, *shape: int) -> Tensor:
     """Standard normal float32 values from a counter-based generator (Philox) keyed by seed and number."""
     generator = np.random.Generator(np.random.Philox(key=[seed % 2**64, number]))
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-
-
-def _check_positive(head: nn.Module, **settings: float) -> None:
-    for name, value in settings.items():
-        if not value > 0:
-            raise ConfigurationError(f"{type(head).__name__}({name}={value!r}): {name} must be above 0.")
 
 
 class VariationalLinear(nn.Linear):
@@ -56,7 +49,6 @@ class VariationalLinear(nn.Linear):
     ) -> None:
         """`prior_scale` is s; every σ_j starts at `initial_scale`."""
         super().__init__(in_features, out_features, bias=bias)
-        _check_positive(self, prior_scale=prior_scale, initial_scale=initial_scale)
         self.prior_scale = prior_scale
         start = math.log(initial_scale)
         self.weight_log_scale = nn.Parameter(torch.full((out_features, in_features), start))
@@ -168,7 +160,6 @@ class GaussianProcessHead(nn.Module):
     ) -> None:
         """`features` is D, `prior_variance` s²; ℓ = length_scale·sqrt(width), a typical distance between texts."""
         super().__init__()
-        _check_positive(self, features=features, length_scale=length_scale, prior_variance=prior_variance)
         self.width, self.classes = width, classes
         self.length_scale, self.prior_variance = length_scale, prior_variance
         self.frequencies: Tensor
