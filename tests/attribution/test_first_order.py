@@ -152,6 +152,7 @@ def test_propagate_is_the_delta_attribution_of_the_margin(shared, texts):
     model, batch = shared("bert"), texts((6, 4))
     found, expected = propagate(model, batch, CONFIG), attribute(model, batch, CONFIG, output="margin")
     assert torch.equal(found.contributions, expected.contributions)
+    assert found.variance is found.total
     none = propagate(model, {name: value[:0] for name, value in batch.items()}, CONFIG)
     assert (none.logits.shape, none.contributions.shape, none.components.shape) == ((0, 3), (0, 4), (0, 2, 2))
 

@@ -192,6 +192,11 @@ class Attribution:
         return self.logits.argmax(dim=-1)
 
     @property
+    def variance(self) -> Tensor:
+        """Var(y), as `total`: (batch,)."""
+        return self.total
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the columns of `contributions`."""
         return "embeddings", *(f"layer {i}" for i in range(1, self.contributions.shape[1] - 1)), "head"

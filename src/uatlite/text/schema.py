@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from uatlite import codec
-from uatlite.errors import ConfigurationError, check_choice
+from uatlite.errors import check_choice
 from uatlite.values import Kind
 
 _Form = Literal["text", "pair", "choice", "entities", "labels"]
@@ -71,7 +71,8 @@ class Split:
 
     `files` are candidates, relative to the data directory and without extension; the first that exists is read. `hub`
     are splits of the hub's data set, read one after the other; it is empty where the hub does not have this split.
-    `share` is a range, in percent, of the rows in a seeded order: (0, 50) and (50, 100) are two halves.
+    `share` is a range, in percent, of the rows in a seeded order: (0, 50) and (50, 100) are two halves. Rows in groups
+    are cut once: (0, n) and (n, 100).
     """
 
     files: tuple[str, ...] = ()
@@ -118,16 +119,6 @@ class Task:
     caveats: Mapping[str, str] = field(default_factory=dict)  # file stem -> a note that follows the name of the file
     licence: str = ""
     citation: str = ""
-
-    def __post_init__(self) -> None:
-        for name, split in self.splits.items():
-            low, high = split.share
-            if not 0 <= low < high <= 100:
-                raise ConfigurationError(f"share={split.share} of {self.name}/{name} is not within (0, 100).")
-            if self.layout.group and low > 0 and high < 100:
-                raise ConfigurationError(
-                    f"share={split.share} of {self.name}/{name}: groups are cut once, (0, n) and (n, 100)."
-                )
 
     @property
     def kind(self) -> Kind:
