@@ -13,28 +13,23 @@ from uatlite.errors import ConfigurationError
 from uatlite.model.view import view_of
 from uatlite.passes import engine
 from uatlite.passes.dropout import CACHE
-from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, chunks_of, plan_chunks, token_bytes
+from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, chunks_of, text_bytes
 
-PER_TOKEN = 1000
+CHUNKS = {"passes": st.integers(1, 12), "texts": st.none() | st.integers(1, 30), "budget": st.integers(1, 10**7)}
 
 
-def plan(lengths, passes, texts, budget, folds=True):
-    """Chunks of texts that take a thousand bytes a token."""
-    how = {"texts": texts, "budget": budget, "most_padding": MOST_PADDING, "folds": folds}
-    return list(plan_chunks(lengths, range(passes), lambda tokens: PER_TOKEN * tokens, **how))
+def plan(model, lengths, passes, texts, budget):
+    """Chunks of texts with these numbers of tokens."""
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    return list(chunks_of({"attention_mask": mask}, view_of(model), UATConfig(), range(passes), texts, budget))
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=20),
-    passes=st.integers(1, 12),
-    texts=st.none() | st.integers(1, 30),
-    budget=st.integers(1, 10**7),
-    folds=st.booleans(),
-)
-def test_plans(lengths, passes, texts, budget, folds):
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=20), folds=st.booleans(), **CHUNKS)
+def test_plans(shared, lengths, passes, texts, budget, folds):
     """Every text and pass once; within the budget, or one pass of one text; all tokens of each text."""
-    chunks = plan(lengths, passes, texts, budget, folds)
+    model = shared("bert" if folds else "deberta-v2")
+    chunks = plan(model, lengths, passes, texts, budget)
     assert sorted(row for chunk in chunks for row in chunk.rows.tolist()) == list(range(len(lengths)))
     for chunk in chunks:
         assert [number for block in chunk.blocks for number in block] == list(range(passes))
@@ -43,22 +38,22 @@ def test_plans(lengths, passes, texts, budget, folds):
         for block in chunk.blocks:
             rows = len(chunk.rows) * len(block)
             assert folds or len(block) == 1
-            size = rows * chunk.tokens * PER_TOKEN
+            size = rows * text_bytes(view_of(model), chunk.tokens)
             assert size <= budget or rows == 1
             assert size <= CACHED_BYTES or texts is not None or len(chunk.rows) == 1
         padding = sum(chunk.tokens - lengths[row] for row in chunk.rows.tolist()) * (passes if folds else 1)
         assert padding <= MOST_PADDING or texts is not None
 
 
-def test_short_texts_do_not_wait_for_a_long_one():
+def test_short_texts_do_not_wait_for_a_long_one(shared):
     """Nine texts of 4 tokens and one of 40: padding them would be 324 tokens a pass."""
-    chunks = plan([4] * 5 + [40] + [4] * 4, 2, None, 10**9)
+    chunks = plan(shared("bert"), [4] * 5 + [40] + [4] * 4, 2, None, 10**9)
     assert [(len(chunk.rows), chunk.tokens) for chunk in chunks] == [(9, 4), (1, 40)]
 
 
 def test_choices_of_a_question_count(chooser, choices):
     view, config = view_of(chooser), UATConfig(samples=3)
-    one_question = 4 * 9 * token_bytes(view, 9)
+    one_question = 4 * text_bytes(view, 9)
     chunks = list(chunks_of(choices, view, config, range(3), None, 3 * one_question))
     assert [len(chunk.rows) for chunk in chunks] == [1, 1]
     chunks = list(chunks_of(choices, view, config, range(3), None, one_question))
@@ -91,7 +86,7 @@ def test_the_budget_is_about_what_is_used(architecture, tiny, texts, monkeypatch
     wide = {"gpt2": {"n_embd": 64, "n_inner": 256}}.get(architecture, {"hidden_size": 64, "intermediate_size": 172})
     model, batch = tiny(architecture, **wide), texts((38,) * 6)
     monkeypatch.setattr(engine, "keep_freed_memory", lambda: None)
-    one_pass = 38 * token_bytes(view_of(model), 38)
+    one_pass = text_bytes(view_of(model), 38)
     for budget in (4 * one_pass, 20 * one_pass):
         sample(model, batch, memory_budget=budget)  # fills the cache of masks
         known = [*model.parameters(), *model.buffers(), *CACHE._entries.values()]
@@ -107,7 +102,7 @@ def test_layerwise_raises_where_the_passes_do_not_fit(shared, mixed):
     config = UATConfig(samples=5, estimate="layerwise")
     with pytest.raises(ConfigurationError, match=r"all 5 passes.*memory budget of 1000\. Raise memory_budget"):
         sample(shared("bert"), mixed, config, memory_budget=1000)
-    one_text = 5 * 9 * token_bytes(view_of(shared("bert")), 9)
+    one_text = 5 * text_bytes(view_of(shared("bert")), 9)
     out = sample(shared("bert"), mixed, config, memory_budget=one_text)
     torch.testing.assert_close(out.logits, sample(shared("bert"), mixed, config).logits, rtol=0, atol=1e-5)
 

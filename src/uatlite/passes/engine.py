@@ -5,7 +5,7 @@ A mask depends on pass, site and position, never on the other texts of the batch
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -53,71 +53,49 @@ class Chunk:
 def chunks_of(
     inputs: Mapping[str, Tensor], view: View, config: UATConfig, passes: range, texts: int | None, budget: int
 ) -> Iterator[Chunk]:
-    """The chunks in which some passes of a configuration run over a batch; `texts` sets the rows of a chunk."""
-    mask, folds = inputs["attention_mask"], position_rate(view, config) == 0
-    if not folds and config.per_input:
-        texts = 1  # a mask that a whole forward shares can then only be one text's
-    choices = math.prod(mask.shape[1:-1])
+    """Cut a batch into chunks of texts of similar length, all passes of a text together if they fit the budget.
 
-    def load(tokens: int) -> int:
-        return choices * tokens * token_bytes(view, tokens)
-
-    places = mask.bool() * torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    ends = places.flatten(1).amax(dim=1).clamp_min(1).tolist()  # of each text, over all of its choices
-    padding = MOST_PADDING // choices
-    for chunk in plan_chunks(ends, passes, load, texts=texts, budget=budget, most_padding=padding, folds=folds):
-        if len(chunk.blocks) > 1 and config.estimate == "layerwise" and config.modulates:
-            raise ConfigurationError(
-                f"estimate='layerwise' needs all {len(passes)} passes of a text in one batch, and {chunk.tokens} "
-                f"tokens take {len(passes) * load(chunk.tokens)} bytes of a memory budget of {budget}. Raise "
-                "memory_budget, lower samples, or use estimate='lagged' or 'closed-form'."
-            )
-        yield replace(chunk, rows=chunk.rows.to(mask.device))
-
-
-def plan_chunks(
-    ends: Sequence[int],
-    passes: range,
-    load: Callable[[int], int],
-    *,
-    texts: int | None,
-    budget: int,
-    most_padding: int,
-    folds: bool,
-) -> Iterator[Chunk]:
-    """Cut texts with these numbers of tokens into chunks of similar length, all passes of a text together if they fit.
-
-    `load` gives the bytes of one pass over one text of so many tokens. A text that exceeds the budget with all passes
-    runs in blocks of them. `texts` sets the rows of a chunk; without `folds` each pass runs in a separate forward.
+    Others run in blocks of passes; where a forward shares a mask, each pass is one. `texts` sets the rows of a chunk.
     """
     if texts is not None and texts < 1:
         raise ConfigurationError(f"chunk={texts!r} is not a number of texts, 1 or more.")
-    together, order = len(passes) if folds else 1, sorted(range(len(ends)), key=ends.__getitem__)
-    start = 0
-    while start < len(order):
+    mask, folds = inputs["attention_mask"], position_rate(view, config) == 0
+    if not folds and config.per_input:
+        texts = 1  # a mask that a whole forward shares can then only be one text's
+    together, choices = len(passes) if folds else 1, math.prod(mask.shape[1:-1])
+    places = mask.bool() * torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    ends = places.flatten(1).amax(dim=1).clamp_min(1).tolist()  # of each text, over all of its choices
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    while order:
         rows: list[int] = []
         filled = 0
-        for row in order[start:]:
-            size = (len(rows) + 1) * together * load(ends[row])
-            padding = together * (len(rows) * ends[row] - filled)
-            full = len(rows) >= texts if texts is not None else size > CACHED_BYTES or padding > most_padding
+        for row in order:
+            size = (len(rows) + 1) * together * choices * text_bytes(view, ends[row])
+            padding = together * choices * (len(rows) * ends[row] - filled)
+            full = len(rows) >= texts if texts is not None else size > CACHED_BYTES or padding > MOST_PADDING
             if rows and (full or size > budget):
                 break
             rows.append(row)
             filled += ends[row]
-        tokens = ends[rows[-1]]
-        block = max(1, min(together, budget // load(tokens)))
+        order, tokens = order[len(rows) :], ends[rows[-1]]
+        load = choices * text_bytes(view, tokens)
+        block = max(1, min(together, budget // load))
+        if block < together and config.estimate == "layerwise" and config.modulates:
+            raise ConfigurationError(
+                f"estimate='layerwise' needs all {len(passes)} passes of a text in one batch, and {tokens} tokens take "
+                f"{len(passes) * load} bytes of a memory budget of {budget}. Raise memory_budget, lower samples, or "
+                "use estimate='lagged' or 'closed-form'."
+            )
         blocks = tuple(passes[i : i + block] for i in range(0, len(passes), block))
-        yield Chunk(torch.tensor(rows), tokens, blocks)
-        start += len(rows)
+        yield Chunk(torch.tensor(rows, device=mask.device), tokens, blocks)
 
 
-def token_bytes(view: View, tokens: int) -> int:
-    """About how many bytes of activations one token of one pass takes at the peak of a layer."""
+def text_bytes(view: View, tokens: int) -> int:
+    """About how many bytes of activations one pass over so many tokens takes at the peak of a layer."""
     config = view.model.config
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-    return 4 * (2 * inner + 8 * hidden + 3 * int(config.num_attention_heads) * tokens)
+    return 4 * tokens * (2 * inner + 8 * hidden + 3 * int(config.num_attention_heads) * tokens)
 
 
 def keep_freed_memory() -> None:
