@@ -12,7 +12,7 @@ from uatlite import DropoutRates, UATConfig, sample
 from uatlite.errors import InputError
 from uatlite.passes import dropout as noise
 from uatlite.passes import forward
-from uatlite.passes.masks import MASKS, WIDEST, Draw, MultiplierCache, independent, stratified, text_hash
+from uatlite.passes.masks import MASKS, WIDEST, Draw, independent, stratified, text_hash
 
 DRAW = Draw(seed=0, site="0.output.0", rate=0.5)
 SHAPE = (2, 16, 64)
@@ -160,7 +160,7 @@ def multiplier(size):
 
 
 def test_the_largest_becomes_bits_before_anything_is_dropped():
-    cache = MultiplierCache(4 * 60)
+    cache = noise.MultiplierCache(4 * 60)
     small, large = multiplier(20), multiplier(36)
     cache.put("small", small, shrinks=True)
     cache.put("large", large, shrinks=True)
@@ -176,7 +176,7 @@ def test_the_largest_becomes_bits_before_anything_is_dropped():
 
 
 def test_what_does_not_shrink_is_dropped_when_it_was_used_least_recently():
-    cache = MultiplierCache(4 * 50)
+    cache = noise.MultiplierCache(4 * 50)
     for name in ("a", "b"):
         cache.put(name, multiplier(20))
     cache.get("a")
@@ -200,7 +200,7 @@ def test_the_answer_is_the_same_from_the_cache_bits_and_nothing(shared, texts, m
     draw = noise.MASKS[config.masks]
     monkeypatch.setitem(noise.MASKS, config.masks, lambda *given: drawn.append(given) or draw(*given))
     for kept in ("all", "bits", "nothing"):
-        cache = MultiplierCache(limit)
+        cache = noise.MultiplierCache(limit)
         monkeypatch.setattr(noise, "CACHE", cache)
         first = sample(model, batch, config)
         found = len(drawn)

@@ -3,6 +3,8 @@
 A multiplier is 0 where a unit is dropped and 1/(1-p) where it is kept.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import running_moments
-from uatlite.passes.masks import CACHE_BYTES, MASKS, Draw, MultiplierCache, Shape, bucket_of, text_hash
+from uatlite.passes.masks import MASKS, Draw, Shape, bucket_of, text_hash
 
 # Roles whose input is a fresh tensor that nothing else reads, so that it may be overwritten.
 _FRESH = ("embedding", "probabilities", "output", "feed_forward")
@@ -50,13 +52,57 @@ class Noise:
         return x
 
 
-def _bits(multiplier: Tensor) -> Tensor:
-    """Where a multiplier is not 0; also in inference mode a tensor that can take part in a backward pass."""
-    with torch.inference_mode(False):
-        return multiplier != 0
+class MultiplierCache:
+    """The most recently used arrays, up to a number of bytes; all calls share them, as they are pure values.
+
+    Over the limit the largest are stored as bits, a quarter of their size, before any is dropped: the masks of long
+    texts exceed the limit, and computing them again costs as much as the passes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[Hashable, Tensor] = OrderedDict()
+        self._whole: set[Hashable] = set()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Tensor | None:
+        """The value, or if it was shrunk the bits where it is not 0; None if it is not there."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Hashable, value: Tensor, *, shrinks: bool = False) -> None:
+        """Store a value; with `shrinks` it may be stored as the bits where it is not 0."""
+        with self._lock:
+            if key not in self._entries and value.nbytes <= self._limit:
+                self._entries[key] = value
+                self._bytes += value.nbytes
+                if shrinks:
+                    self._whole.add(key)
+            while self._bytes > self._limit:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        if self._whole:
+            key = max(self._whole, key=lambda key: self._entries[key].nbytes)
+            with torch.inference_mode(False):  # so that they can take part in a backward pass
+                bits = self._entries[key] != 0
+            self._bytes -= self._entries[key].nbytes - bits.nbytes
+            self._entries[key] = bits
+            self._whole.remove(key)
+        else:
+            self._bytes -= self._entries.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._whole.clear()
+            self._bytes = 0
 
 
-CACHE = MultiplierCache(CACHE_BYTES, _bits)
+CACHE = MultiplierCache(512 * 2**20)
 
 
 @dataclass(frozen=True)
@@ -161,8 +207,7 @@ class DropoutNoise(Noise):
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
         draw = Draw(self._config.seed, site, rate)
         key = self._key(draw, shape, like, passes)
-        cached: Tensor | None = CACHE.get(key)
-        if cached is not None:
+        if (cached := CACHE.get(key)) is not None:
             return cached
         multiplier = self._one(draw, shape, like, passes)
         CACHE.put(key, multiplier, shrinks=multiplier.dtype != torch.bool)

@@ -10,11 +10,8 @@ the query's, the unit is the key's position, and the head is part of the key.
 """
 
 import hashlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,12 +85,6 @@ def text_hash(token_ids: NDArray[np.integer]) -> bytes:
     return hashlib.blake2b(token_ids.astype("<i8").tobytes(), digest_size=16).digest()
 
 
-def _keys(draw: Draw, label: str, stream: int) -> tuple[np.uint32, np.uint32]:
-    name = f"{draw.seed}/{draw.site}/{label}/{stream}/".encode() + draw.text
-    first, second = np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), dtype="<u4")
-    return np.uint32(first), np.uint32(second)
-
-
 def _counters(shape: Shape) -> _Words:
     _, positions, units = shape
     if max(positions, units) > WIDEST:
@@ -104,10 +95,11 @@ def _counters(shape: Shape) -> _Words:
 
 
 def _bits(draw: Draw, label: str, stream: int, counters: _Words) -> _Words:
-    first, second = _keys(draw, label, stream)
-    words = counters ^ first
+    name = f"{draw.seed}/{draw.site}/{label}/{stream}/".encode() + draw.text
+    first, second = np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), dtype="<u4")
+    words: _Words = counters ^ np.uint32(first)
     _mix(words)
-    words ^= second
+    words ^= np.uint32(second)
     _mix(words)
     return words
 
@@ -132,56 +124,3 @@ SMALLEST_BUCKET = 16
 def bucket_of(tokens: int) -> int:
     """The length of the masks: the next power of two, so that few shapes are cached."""
     return max(SMALLEST_BUCKET, 1 << (tokens - 1).bit_length())
-
-
-CACHE_BYTES = 512 * 2**20
-
-
-class MultiplierCache:
-    """The most recently used arrays, up to a number of bytes; all calls share them, as they are pure values.
-
-    Over the limit the largest are stored as bits, a quarter of their size, before any is dropped: the masks of long
-    texts exceed the limit, and computing them again costs as much as the passes.
-    """
-
-    def __init__(self, limit: int, bits: Callable[[Any], Any] = lambda value: value != 0) -> None:
-        self._limit = limit
-        self._bits = bits
-        self._entries: OrderedDict[Hashable, Any] = OrderedDict()
-        self._whole: set[Hashable] = set()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Any:
-        """The value, or if it was shrunk the bits where it is not 0; None if it is not there."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-            return self._entries.get(key)
-
-    def put(self, key: Hashable, value: Any, *, shrinks: bool = False) -> None:
-        """Store a value; with `shrinks` it may be stored as the bits where it is not 0."""
-        with self._lock:
-            if key not in self._entries and value.nbytes <= self._limit:
-                self._entries[key] = value
-                self._bytes += value.nbytes
-                if shrinks:
-                    self._whole.add(key)
-            while self._bytes > self._limit:
-                self._make_room()
-
-    def _make_room(self) -> None:
-        if self._whole:
-            key = max(self._whole, key=lambda key: self._entries[key].nbytes)
-            bits = self._bits(self._entries[key])
-            self._bytes -= self._entries[key].nbytes - bits.nbytes
-            self._entries[key] = bits
-            self._whole.remove(key)
-        else:
-            self._bytes -= self._entries.popitem(last=False)[1].nbytes
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._whole.clear()
-            self._bytes = 0
