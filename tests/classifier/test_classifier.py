@@ -147,7 +147,10 @@ def test_labels_may_be_names_or_columns(build, labelled):
             ["good"] * 59 + ["excellent"],
             r"labels\[59\] is 'excellent'; allowed are the model's classes \(bad, fair, good",
         ),
-        ([0] * 59 + [3], "label 3 is not a column of the model, 0 to 2"),
+        (
+            [0] * 59 + [3],
+            r"labels\[59\] is 3; allowed are .* or their columns, 0 to 2",
+        ),
         ([0.5] * 60, r"labels\[0\] is"),
         ([None] * 60, r"labels\[0\] is None"),
     ],

@@ -8,7 +8,6 @@ import pytest
 from uatlite.errors import DataError, InputError
 from uatlite.text.examples import content_key, example_of, read_examples, require_columns
 from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans
-from uatlite.text.labels import label_index
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Span, Words
@@ -209,7 +208,7 @@ def test_a_word_belongs_to_the_first_entity_that_it_overlaps():
 
 def test_labels_that_are_one_name_are_an_error():
     with pytest.raises(DataError, match="Two labels count as the same name: pos, Positive"):
-        label_index(("pos", "Positive"))
+        example_of({"text": "one", "label": "neg"}, Layout(), ("pos", "Positive"))
 
 
 def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):

@@ -8,7 +8,7 @@ anything else is an error that shows both lists.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from string import ascii_uppercase
 from typing import Any
 
@@ -143,9 +143,15 @@ class LabelIndex:
     """Which class a label means, by its name or its number in `codes`; see `label_index`."""
 
     labels: tuple[str, ...]
-    codes: tuple[str, ...]
-    classes: Mapping[str, int]
-    """folded name -> class"""
+    codes: tuple[str, ...] = ()
+
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """Folded name -> class; two labels that count as the same name are an error."""
+        classes = {fold(label): i for i, label in enumerate(self.labels)}
+        if len(classes) != len(self.labels):
+            raise DataError(f"Two labels count as the same name: {', '.join(self.labels)}.")
+        return classes
 
     def find(self, name: str, column: str | None) -> int:
         """The class of a label in a file; a whole number that is no name is looked up in `codes`."""
@@ -159,7 +165,7 @@ class LabelIndex:
 
     def column(self, label: object, i: int) -> int:
         """The column of a model's output that `labels[i]` means, by its name or as that column."""
-        if isinstance(label, int) and 0 <= label < len(self.labels):  # whole numbers in an array of objects
+        if isinstance(label, int) and 0 <= label < len(self.labels):
             return int(label)
         if not isinstance(label, str) or fold(label) not in self.classes:
             raise InputError(
@@ -169,13 +175,8 @@ class LabelIndex:
         return self.classes[fold(label)]
 
 
-@lru_cache(maxsize=64)  # called for every row
-def label_index(labels: tuple[str, ...], codes: tuple[str, ...] = ()) -> LabelIndex:
-    """The index of these labels; two of them that count as the same name are an error."""
-    classes = {fold(label): i for i, label in enumerate(labels)}
-    if len(classes) != len(labels):
-        raise DataError(f"Two labels count as the same name: {', '.join(labels)}.")
-    return LabelIndex(labels, codes, classes)
+label_index = lru_cache(maxsize=64)(LabelIndex)
+"""`LabelIndex`, kept for the rows to come."""
 
 
 def option_names(options: int) -> tuple[str, ...]:
@@ -188,17 +189,7 @@ def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> Integers:
     given = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
     if given.ndim != 1:
         raise InputError(f"labels have the shape {given.shape}; give one label for each text, (rows,).")
-    if given.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if given.dtype.kind in "iub":
-        indices = given.astype(np.int64)
-        outside = indices[(indices < 0) | (indices >= len(classes))]
-        if outside.size:
-            raise InputError(
-                f"label {outside[0]} is not a column of the model, 0 to {len(classes) - 1} ({listing(classes)})."
-            )
-        return indices
-    index = label_index(tuple(classes))
+    index = LabelIndex(tuple(classes))
     return np.array([index.column(label, i) for i, label in enumerate(given.tolist())], dtype=np.int64)
 
 
@@ -220,7 +211,7 @@ def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
     if rows and all(len(row) == len(classes) for row in rows) and all(flags):
         return np.array(rows, dtype=np.float64) > 0
     matrix = np.zeros((len(rows), len(classes)), dtype=np.bool_)
-    index = label_index(tuple(classes))
+    index = LabelIndex(tuple(classes))
     for i, row in enumerate(rows):
         matrix[i, [index.column(label, i) for label in row]] = True
     return matrix
