@@ -17,7 +17,6 @@ from uatlite.model.heads import (
     draw_weights,
     empty_moments,
     mean_field_logits,
-    spectral_norm,
     weight_posterior,
 )
 
@@ -97,17 +96,12 @@ def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model():
     torch.testing.assert_close(made.weight_log_scale.exp()[0], precision.diagonal().rsqrt(), atol=0, rtol=0.05)
 
 
-@pytest.mark.parametrize("shape", [(12, 12), (5, 20), (20, 5)])
-def test_spectral_norm_is_the_largest_singular_value(shape):
-    weight = torch.randn(shape)
-    torch.testing.assert_close(spectral_norm(weight), torch.linalg.svdvals(weight)[0])
-
-
-def test_only_a_map_that_stretches_too_far_is_scaled():
-    wide, narrow = torch.randn(8, 8), 0.01 * torch.randn(8, 8)
+@pytest.mark.parametrize("shape", [(8, 8), (5, 20), (20, 5)])
+def test_only_a_map_that_stretches_too_far_is_scaled(shape):
+    wide, narrow = torch.randn(shape), 0.01 * torch.randn(shape)
     before = wide.clone(), narrow.clone()
     bound_spectral_norm([wide, narrow], 0.95)
-    assert float(spectral_norm(wide)) == pytest.approx(0.95)
+    assert float(torch.linalg.svdvals(wide)[0]) == pytest.approx(0.95)
     torch.testing.assert_close(wide / wide.norm(), before[0] / before[0].norm())
     assert torch.equal(narrow, before[1])
 

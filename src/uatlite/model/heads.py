@@ -98,17 +98,6 @@ class VariationalLinear(nn.Linear):
         return torch.stack(logits)
 
 
-def spectral_norm(weight: Tensor) -> Tensor:
-    """The largest singular value of a matrix (out, in): sup ‖Wx − Wy‖ / ‖x − y‖.
-
-    This is the root of the largest eigenvalue of the smaller of WWᵀ and WᵀW. Unlike power iteration it is exact and
-    keeps no state, so a resumed training takes the same steps.
-    """
-    gram = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
-    largest: Tensor = torch.linalg.eigvalsh(gram)[-1]
-    return largest.clamp_min(0).sqrt()
-
-
 @torch.no_grad()
 def bound_spectral_norm(weights: Iterable[Tensor], bound: float) -> None:
     """Scale each matrix, in place, to a spectral norm of at most `bound`: W ← W·min(1, bound/σ(W)).
@@ -116,9 +105,13 @@ def bound_spectral_norm(weights: Iterable[Tensor], bound: float) -> None:
     This bounds how much a linear map stretches distances; a map below the bound is left alone (Liu et al., 2020). It
     is called after a step of the optimizer (projected gradient descent, Gouk et al., 2021), not as a parametrisation,
     so that the trained model is a plain one.
+
+    σ is the root of the largest eigenvalue of the smaller of WWᵀ and WᵀW. Unlike power iteration this is exact and
+    keeps no state, so a resumed training takes the same steps.
     """
     for weight in weights:
-        norm = float(spectral_norm(weight.float()))
+        wide = weight.float() if weight.shape[0] <= weight.shape[1] else weight.float().T
+        norm = float(torch.linalg.eigvalsh(wide @ wide.T)[-1].clamp_min(0).sqrt())
         if norm > bound:
             weight.mul_(bound / norm)
 
