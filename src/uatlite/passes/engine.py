@@ -153,10 +153,13 @@ def sample(
     fired: tuple[SiteCall, ...] = ()
     read: list[tuple[Chunk, Tensor | None]] = []
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
+        total: Tensor | None = None
         for forward in run_chunk(view, inputs, part, config):
             block, folded = slice(forward.passes.start, forward.passes.stop), forward.folded
             place(logits[block].transpose(0, 1), part, forward.logits.transpose(0, 1), real)
-            read.append((part, None if forward.read is None else forward.read.sum(dim=0)))
+            if forward.read is not None:
+                total = forward.read.sum(dim=0) + (0.0 if total is None else total)
+        read.append((part, None if total is None else total / config.samples))
         check_fired(view, config, folded)
         assert folded.estimates is not None
         shape = (len(part.rows), *ids.shape[1:-1], part.tokens)
@@ -164,24 +167,23 @@ def sample(
         if layers is not None:
             layers[:, part.rows, ..., : part.tokens] = torch.stack(folded.layer_uncertainty).view(-1, *shape)
         fired = tuple(folded.fired)
-    representation = in_order(read, ids, real)
-    return Samples(logits, tokens, layers, fired, None if representation is None else representation / config.samples)
+    return Samples(logits, tokens, layers, fired, in_order(read, ids, real))
 
 
 def place(batch: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
-    """Add a chunk's values (rows, ...) to those of the batch.
+    """Write a chunk's values (rows, ...) into those of the batch.
 
     With `real` (batch, tokens) the values are of tokens: the last axis but one is tokens, and padding stays 0.
     """
     if real is None:
-        batch[part.rows] += values
+        batch[part.rows] = values
         return
     padding = ~part.take(real).bool().view(len(part.rows), *[1] * (values.ndim - 3), part.tokens, 1)
-    batch[part.rows, ..., : part.tokens, :] += values.masked_fill(padding, 0.0)
+    batch[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
 
 
 def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], ids: Tensor, real: Tensor | None) -> Tensor | None:
-    """Values of all rows from those of chunks of them, as `place` adds them; None where a chunk has none."""
+    """Values of all rows from those of chunks of them, as `place` puts them; None where a chunk has none."""
     seen = [(part, value) for part, value in parts if value is not None]
     if not seen or len(seen) < len(parts):
         return None
