@@ -132,15 +132,12 @@ def quality(options: argparse.Namespace) -> None:
 
 
 def compare(found: dict[str, np.ndarray], labels: np.ndarray) -> None:
-    base = found[TORCH]
+    estimates = {name: metric_estimates(Rows.of(p, labels), ["accuracy", "nll"]) for name, p in found.items()}
     head(f"{len(labels):,} test rows", "accuracy", "NLL", "accuracy less PyTorch's", "NLL less PyTorch's")
-    for name, probabilities in found.items():
-        accuracy = (probabilities.argmax(axis=1) == labels).mean()
-        nll = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
-        ours, theirs = (metric_estimates(Rows.of(p, labels), ["accuracy", "nll"]) for p in (probabilities, base))
-        gaps = intervals(ours - theirs)
-        cells = ["" if name == TORCH else change(gap.point, gap.low, gap.high) for gap in gaps.values()]
-        line(name, f"{accuracy:.4f}", f"{nll:.4f}", *cells)
+    for name, ours in estimates.items():
+        gaps = intervals(ours - estimates[TORCH]).values()
+        cells = ["" if name == TORCH else change(gap) for gap in gaps]
+        line(name, *(f"{point:.4f}" for point in ours.points().values()), *cells)
 
 
 def installed(options: argparse.Namespace) -> None:

@@ -27,10 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import change, head, line, numbers, only, parser_of_models, trained
+from harness import head, less, line, numbers, only, parser_of_models, trained
 from uatlite.errors import CalibrationError
 from uatlite.lab.evaluate.cells import CellSpec
-from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.models import BASE_METHOD, Job, Model
 from uatlite.lab.evaluate.outcomes import class_indices
@@ -124,8 +123,7 @@ class Bench:
 
     def seeds(self, task: str, among: Iterable[int] | None = None) -> list[int]:
         """Those whose model is there."""
-        among = numbers(self.options.seeds) if among is None else among
-        return [seed for seed in among if trained(self.options.models, task, [seed])]
+        return trained(self.options.models, task, numbers(self.options.seeds) if among is None else among)
 
     def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
         method = ENSEMBLE if cell.contender.method.trained else BASE_METHOD
@@ -176,12 +174,6 @@ class Bench:
 
     def methods(self, usual: str) -> list[str]:
         return (self.options.methods or usual).split(",")
-
-
-def less(ours: Measurement, plain: Measurement) -> str:
-    """The mean difference over seeds, and a 95 % interval that resamples rows, the same for all seeds."""
-    gap = ours.minus(plain).interval_or_point()
-    return change(gap.point, gap.low, gap.high)
 
 
 def methods_table(bench: Bench) -> None:

@@ -5,14 +5,14 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, measured
-from uatlite.metrics.intervals import Estimates, Resampling
+from uatlite.metrics.intervals import Estimates, Interval, Resampling
 from uatlite.text.tasks import load
 
 CALIBRATION = {"clinc150": ("calibration",), "sst2": ("calibration", "test"), "mnli": ("calibration",)}
@@ -47,32 +47,9 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def trained(models: Path, task: str, seeds: Iterable[int]) -> list[Path]:
-    """The directories of a task's models that are there."""
-    return [path for seed in seeds if (path := models / f"{task}-{seed}") and (path / "model.safetensors").exists()]
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Values of rows, (rows, …) each: cut, joined and stored together. A subclass names them; None is left out."""
-
-    def __getitem__(self, rows: np.ndarray) -> Self:
-        return type(self)(*(None if array is None else array[rows] for array in vars(self).values()))
-
-    def __add__(self, other: Self) -> Self:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*(None if pair[0] is None else np.concatenate(pair) for pair in pairs))
-
-
-def kept(kind: type[T], file: Path | None, compute: Callable[[], T]) -> T:
-    """The value of a file; computed, and written, where it is not there."""
-    if file is None:
-        return compute()
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, **{name: array for name, array in vars(compute()).items() if array is not None})
-    with np.load(file) as stored:
-        return kind(**stored)
+def trained(models: Path, task: str, seeds: Iterable[int]) -> list[int]:
+    """The seeds whose model of a task is there."""
+    return [seed for seed in seeds if (models / f"{task}-{seed}" / "model.safetensors").exists()]
 
 
 def rows_of(task: str, splits: Iterable[str], data: Path | None) -> Texts:
@@ -142,9 +119,15 @@ def over_seeds(seeds: Sequence[Estimates]) -> dict[str, Measurement]:
     return measured({name: Sampled(of_seeds, rows) for name, of_seeds in of_name.items()}, Resampling())
 
 
-def change(point: float, low: float, high: float, digits: int = 4) -> str:
-    """A difference and its interval."""
-    return f"{point:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+def change(gap: Interval, digits: int = 4, by: float = 1.0) -> str:
+    """A difference and its interval, multiplied by a number."""
+    point, low, high = (f"{by * end:+.{digits}f}" for end in (gap.point, gap.low, gap.high))
+    return f"{point} [{low}, {high}]"
+
+
+def less(ours: Measurement, plain: Measurement) -> str:
+    """The mean difference over seeds, and an interval that resamples rows, the same for all seeds."""
+    return change(ours.minus(plain).interval_or_point())
 
 
 def quantiles(drawn: np.ndarray) -> tuple[float, float]:

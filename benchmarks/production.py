@@ -21,17 +21,15 @@ from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
 from harness import (
     CALIBRATION,
-    Columns,
     Texts,
     best_share,
     head,
-    kept,
     line,
     only,
     outside_questions,
@@ -39,7 +37,7 @@ from harness import (
     review_sentences,
     rows_of,
     title,
-)
+)  # fmt: skip
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
 from uatlite.classifier.runtime import run
@@ -63,6 +61,17 @@ BOUND = 0.01
 STREAM = 2000
 """Rows of a stream from which rows are picked."""
 LABELS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Values of rows, (rows, …) each: cut, joined and stored together. A subclass names them."""
+
+    def __getitem__(self, rows: np.ndarray) -> Self:
+        return type(self)(*(array[rows] for array in vars(self).values()))
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +166,15 @@ class Bench:
         return self.kept(Answers, f"recheck-{task}-{self.options.seed}-{name}.npz", compute)
 
     def kept(self, kind: type[T], name: str, compute: Callable[[], T]) -> T:
-        return kept(kind, self.options.cache and self.options.cache / name, compute)
+        """What a file of the cache has; computed, and written, where it is not there."""
+        if self.options.cache is None:
+            return compute()
+        file = self.options.cache / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(file, **vars(compute()))
+        with np.load(file) as stored:
+            return kind(**stored)
 
     def rule(self, task: str, target: float) -> Rule:
         """The promise of the calibration rows in scope, by their margins."""

@@ -33,13 +33,14 @@ from engine import SHAPES
 from harness import parser_of
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import KINDS
-from uatlite.scoring import Job, Tally, score_file
+from uatlite.scoring import Job, Tally
 from uatlite.scoring.source import BLOCK_CHARACTERS, Source, blocks
 from uatlite.text.schema import Layout
 
 T = TypeVar("T")
 WORDS = 200
 ROWS, KILLS = 20_000, 20
+ON_RAY = ("--engine", "ray", "--workers", "2")
 ROUNDS, WORKER_ROWS, WORKER_BLOCK = 3, 1_536, 32
 
 
@@ -141,7 +142,7 @@ def kills(place: Path) -> None:
 
 def run_and_kill(place: Path, output: Path, generator: random.Random, done: dict[str, int]) -> None:
     """One driver, until it ends or is killed; its workers are killed on the way."""
-    driver = predict(place, output.name, "--engine", "ray", "--workers", "2")
+    driver = predict(place, output.name, *ON_RAY)
     while sum(done.values()) < KILLS and driver.poll() is None:
         parts, wanted = count_parts(output), generator.randint(0, 6)
         while driver.poll() is None and count_parts(output) < parts + wanted:
@@ -193,52 +194,20 @@ def check(output: Path, expected: Path) -> None:
 # ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def memory(place: Path, sizes: list[int]) -> None:
+def memory(place: Path, sizes: list[int], method: str, *options: str) -> None:
     """The most memory, in MB, that all processes of a run had at once; pages that they share count once (Pss)."""
-    make_classifier(place / "model")
+    make_classifier(place / "model", method)
     print(f"{'rows':>10} {'peak, MB':>9} {'rows/s':>7}")
     for size in sizes:
         make_rows(place / "rows.jsonl", size)
         begun = time.perf_counter()
-        driver = predict(place, f"out-{size}.jsonl", "--engine", "ray", "--workers", "2")
+        driver = predict(place, f"out-{size}.jsonl", *options)
         most = 0.0
         while driver.poll() is None:
             infos = [told(process, "memory_full_info", None) for process in family(driver.pid)]
             most = max(most, sum(info.pss for info in infos if info is not None) / 2**20)
             time.sleep(0.5)
         print(f"{size:>10,} {most:>9.0f} {size / (time.perf_counter() - begun):>7.0f}", flush=True)
-
-
-def local_memory(place: Path, sizes: list[int], method: str) -> None:
-    """The most memory, in MB, that scoring a file takes in a process of its own, and what is loaded before."""
-    make_classifier(place / "model", method)
-    print(f"{'rows':>10} {'loaded, MB':>11} {'peak, MB':>9} {'rows/s':>7}")
-    for size in sizes:
-        source, output = place / f"{size}.jsonl", place / f"{size}.out.jsonl"
-        make_rows(source, size)
-        command = [sys.executable, __file__, "--measure", str(place / "model"), str(source), str(output)]
-        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-        got = json.loads(answer)
-        speed = got["rows"] / got["seconds"]
-        print(f"{got['rows']:>10,} {got['before']:>11.0f} {got['after']:>9.0f} {speed:>7.0f}", flush=True)
-
-
-def measure(model: str, source: str, output: str) -> None:
-    """Score one file in this process and print peak memory, in MB, before and after, and the seconds."""
-    torch.set_num_threads(1)
-    classifier = UncertaintyClassifier.from_pretrained(model)
-    classifier.predict(made_texts(512))  # all that is loaded on first use is loaded
-    before = peak()
-    begun = time.perf_counter()
-    summary = score_file(classifier, Job(source, Path(output)))
-    seconds = time.perf_counter() - begun
-    print(json.dumps({"rows": summary.rows, "before": before, "after": peak(), "seconds": seconds}))
-
-
-def peak() -> float:
-    """The most memory that this process has had, in MB. (Linux; getrusage would count the parent's.)"""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,16 +235,12 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        if given.local:
-            local_memory(place, given.rows or [10_000, 100_000], given.method)
-        elif given.what == "memory":
-            memory(place, given.rows or [10_000, 1_000_000])
+        if given.what == "memory":
+            where, most, method = ((), 100_000, given.method) if given.local else (ON_RAY, 1_000_000, "base")
+            memory(place, given.rows or [10_000, most], method, *where)
         else:
             {"workers": workers, "kills": kills, "reading": reading}[given.what](place)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--measure"]:
-        measure(*sys.argv[2:])
-    else:
-        main()
+    main()

@@ -122,8 +122,7 @@ def mixture_table(benches: Benches) -> None:
             shown = [f"{100 * area.mean:.3f}" for area in (*others, both)]
             for other in others:
                 gap = both.minus(other).interval_or_point()
-                ends = (100 * value for value in (gap.point, gap.low, gap.high))
-                shown.append(f"{change(*ends, digits=3)}, {gap.point / other.mean:+.1%}")
+                shown.append(f"{change(gap, digits=3, by=100)}, {gap.point / other.mean:+.1%}")
             line(told, *shown)
 
 
