@@ -34,7 +34,7 @@ from uatlite.text.write import make_directory, read_record, write_record, write_
 if TYPE_CHECKING:
     from uatlite.classifier.product import Product
 
-_FORMAT = 4
+_FORMAT = 5
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 _VERSIONS, _CURRENT, _FACTS = "versions", "current", "version.json"
 
