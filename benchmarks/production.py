@@ -41,7 +41,8 @@ from harness import (
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
 from uatlite.classifier.runtime import run
-from uatlite.scoring.pick import Candidate, pick, probably_mislabelled
+from uatlite.scoring.mislabelled import probably_mislabelled
+from uatlite.scoring.pick import Candidate, pick
 from uatlite.scoring.watch import Watch
 from uatlite.text.tasks import load
 from uatlite.trust.monitor import Monitor, Reference

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from uatlite.errors import ConfigurationError, DataError, InputError
+from uatlite.scoring.mislabelled import probably_mislabelled, suspects
 from uatlite.scoring.pick import (
     DOUBTFUL,
     OUTSIDE,
@@ -18,9 +19,7 @@ from uatlite.scoring.pick import (
     current_scores,
     inclusion_of,
     pick,
-    probably_mislabelled,
     read_candidates,
-    suspects,
     text_vectors,
 )
 from uatlite.text.rows import read_rows

@@ -7,7 +7,7 @@ import pytest
 
 from uatlite.classifier.product import Predictor
 from uatlite.serve.http import Refusal, until_disconnect
-from uatlite.serve.service import Limits
+from uatlite.serve.limits import Limits
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}

@@ -12,7 +12,8 @@ import torch
 
 from serve.clients import ask, running, same
 from uatlite.classifier.product import Predictor
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 from uatlite.errors import ConfigurationError
 from uatlite.serve.access import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
 from uatlite.serve.http import HEADERS, SecureHeaders
-from uatlite.serve.service import Limits
+from uatlite.serve.limits import Limits
 
 TOKEN = "correct-horse-battery"
 TEXTS = {"texts": ["a1"]}

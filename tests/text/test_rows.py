@@ -245,7 +245,7 @@ def test_conll_has_a_row_for_each_text_with_its_first_and_last_columns(tmp_path)
 
 def test_conll_of_one_column_has_words_alone_and_broken_texts_are_rejected(tmp_path, monkeypatch):
     body = b"Ada\nof\n\nbad \xff O\nof O\n\nword\nof O\n\n" + b"long\n" * 9 + b"\nend\n"
-    monkeypatch.setattr("uatlite.text.rows.LONGEST_TEXT", 4)
+    monkeypatch.setattr("uatlite.text.conll.LONGEST_TEXT", 4)
     assert read(read_rows(write(tmp_path / "words.bio", body))) == [
         (1, {"tokens": ["Ada", "of"]}),
         (4, "line 4 is not UTF-8: byte 0xff at position 5"),

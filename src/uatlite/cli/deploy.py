@@ -76,7 +76,7 @@ def serve(
         from uatlite.classifier.classifiers import load
         from uatlite.serve.access import is_loopback, read_token
         from uatlite.serve.app import serve as run
-        from uatlite.serve.service import Limits
+        from uatlite.serve.limits import Limits
 
         limits = Limits(
             body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,

@@ -29,11 +29,12 @@ def pick(
 ) -> None:
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
+    from uatlite.scoring.mislabelled import suspects
     from uatlite.text.write import write_rows
 
     console = shared.messages()
     if errors:
-        suspected = picking.suspects(scored, label, format=format)
+        suspected = suspects(scored, label, format=format)
         write_rows(output, suspected)
         console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
         return

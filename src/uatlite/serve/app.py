@@ -23,8 +23,9 @@ from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError
 from uatlite.serve.access import OPEN, Access, allowed_hosts
 from uatlite.serve.http import WORDS, BoundedBodies, ErrorResponse, SecureHeaders, failed, overloaded, until_disconnect
+from uatlite.serve.limits import Limits
 from uatlite.serve.schema import ServedModel, Status, response_of
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.service import Service
 from uatlite.serve.traffic import RequestCounter
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from uatlite.errors import DataError, MissingDependency, check_choice
+from uatlite.errors import DataError, InputError, MissingDependency, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
 _EXTENSIONS = {
@@ -32,6 +32,8 @@ TIMEOUT = 5.0
 UNREACHED = (
     "The Hugging Face hub cannot be reached. It was asked once; from here on only local files and its cache are read."
 )
+Line = tuple[int, bytes]
+"""A line of a file and its number, from 1."""
 _SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
 """module, name: what these libraries look at before they use the network"""
 
@@ -142,6 +144,14 @@ def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
             name = "standard input" if given else source
             raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
         yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == b"\x1f\x8b" else buffered)
+
+
+def decoded(line: int, raw: bytes) -> str:
+    """A line as text; an error names the first byte that is not UTF-8."""
+    try:
+        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start + 1}") from error
 
 
 def _expected() -> str:

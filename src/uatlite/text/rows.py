@@ -7,38 +7,41 @@ Only a fault of the whole file (it is missing, its gzip stream is cut off, its h
     CSV      RFC 4180: quotes, doubled quotes, line breaks inside quotes; a header; UTF-8
     TSV      a header and no quoting: a quotation mark is an ordinary character, as in GLUE's files
     Parquet  the line number is the row number
-    CoNLL    one word a line, its IOB2 tag in the last column; a text is a row with `tokens` and `tags`, or `tokens`
-             alone. A blank line ends it; comments before its first word, and -DOCSTART-, are left out:
-
-                 # sent_id = 7
-                 Ada       NNP  B-PER
-                 Lovelace  NNP  I-PER
+    CoNLL    one word a line: see conll.py
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from uatlite.errors import ConfigurationError, DataError, InputError, check_choice
-from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, arrow, is_remote, open_bytes, open_file, row_files
+from uatlite.text.conll import texts_of, values_of
+from uatlite.text.files import (
+    FORMATS,
+    STDIN,
+    UNPACK_ERRORS,
+    Line,
+    arrow,
+    decoded,
+    is_remote,
+    open_bytes,
+    open_file,
+    row_files,
+)
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
-LONGEST_TEXT = 100_000  # words of a CoNLL text; nor must one without blank lines
 EXCERPT = 200  # characters of a rejected row that are kept
 _PARQUET_BATCH = 1024
-_TAG = re.compile(r"O|[A-Z]-\S+")
 _NOT_UTF8 = re.compile(r"[\udc80-\udcff]")  # what the error handler 'surrogateescape' puts for such bytes
 
-_Line = tuple[int, bytes]
-"""A line of a file and its number, from 1."""
 _Parsed = tuple[int, Mapping[str, object] | str, object]
 """The first line of a row, its values or the reason why it has none, and what a Reject keeps of it."""
 
@@ -111,8 +114,8 @@ def _excerpt(raw: object) -> str:
 def _read_lines(
     source: str,
     *,
-    cut: Callable[[Iterable[_Line]], Iterable[list[_Line]]],
-    parse: Callable[[list[_Line]], Mapping[str, object] | None],
+    cut: Callable[[Iterable[Line]], Iterable[list[Line]]],
+    parse: Callable[[list[Line]], Mapping[str, object] | None],
 ) -> Iterator[_Parsed]:
     """JSONL and CoNLL: `cut` gives the lines of each row, and `parse` its values, None where there are none."""
     with open_bytes(source) as file:
@@ -126,7 +129,7 @@ def _read_lines(
                 yield line, values, raw
 
 
-def _lines(file: IO[bytes]) -> Iterator[_Line]:
+def _lines(file: IO[bytes]) -> Iterator[Line]:
     """Numbered lines without their line ends; a line that is too long is cut one byte over the limit."""
     line = 0
     while raw := file.readline(LONGEST_LINE + 1):
@@ -137,19 +140,12 @@ def _lines(file: IO[bytes]) -> Iterator[_Line]:
         yield line, raw.rstrip(b"\r\n") if len(raw) <= LONGEST_LINE else raw
 
 
-def _decoded(line: int, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start + 1}") from error
-
-
-def _json_values(lines: list[_Line]) -> dict[str, object] | None:
+def _json_values(lines: list[Line]) -> dict[str, object] | None:
     """The object of a line; None if it is blank."""
     [(line, raw)] = lines
     if len(raw) > LONGEST_LINE:
         raise InputError(f"the line is longer than {LONGEST_LINE:,} bytes")
-    text = _decoded(line, raw)
+    text = decoded(line, raw)
     if not text.strip():
         return None
     try:
@@ -246,50 +242,10 @@ def _parquet_values(batch: Any) -> Iterator[tuple[dict[str, object] | str, objec
             yield "not UTF-8", error.object
 
 
-def _conll_texts(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
-    """The lines of each text. Of a text that is too long there is one line more than is allowed."""
-    for holds_words, text in groupby(lines, key=lambda line: bool(line[1].strip())):
-        if holds_words:
-            yield list(islice(text, LONGEST_TEXT + 1))
-
-
-def _conll_values(lines: Sequence[_Line]) -> dict[str, object] | None:
-    """`tokens` and `tags` of a text's lines, or `tokens` alone where they have one column; None if none is left."""
-    if len(lines) > LONGEST_TEXT:
-        raise InputError(f"more than {LONGEST_TEXT:,} lines without a blank one")
-    tokens: list[str] = []
-    tags: list[str] = []
-    before = lines[0][0]
-    for line, raw in lines:
-        columns = _conll_columns(line, raw, first=not tokens)
-        if not columns:
-            continue
-        tokens.append(columns[0])
-        tags += columns[-1:] if len(columns) > 1 else []
-        if tags and len(tags) != len(tokens):
-            bare, other = (line, lines[0][0]) if len(columns) == 1 else (before, line)
-            raise InputError(f"line {bare} has a word without a tag, and line {other} has one")
-        before = line
-    if not tokens:
-        return None
-    return {"tokens": tokens, "tags": tags} if tags else {"tokens": tokens}
-
-
-def _conll_columns(line: int, raw: bytes, *, first: bool) -> list[str]:
-    """The columns of a line; none of a comment, which stands before the first word."""
-    try:
-        text = _decoded(line, raw)
-    except InputError as error:
-        raise InputError(f"line {line} is {error}") from error
-    columns = [column.strip() for column in text.split("\t")] if "\t" in text else text.split()
-    comment = first and text.startswith("#") and not _TAG.fullmatch(columns[-1])
-    return [] if comment or columns[0] == "-DOCSTART-" else columns
-
-
 READERS: dict[str, Callable[[str], Iterator[_Parsed]]] = {
     "jsonl": partial(_read_lines, cut=lambda lines: ([line] for line in lines), parse=_json_values),
     "csv": partial(_read_delimited, delimiter=",", quoting=csv.QUOTE_MINIMAL),
     "tsv": partial(_read_delimited, delimiter="\t", quoting=csv.QUOTE_NONE),
     "parquet": _read_parquet,
-    "conll": partial(_read_lines, cut=_conll_texts, parse=_conll_values),
+    "conll": partial(_read_lines, cut=texts_of, parse=values_of),
 }
