@@ -13,7 +13,6 @@ from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation_page import build_report
-from uatlite.lab.report.explanation_page import write_explanation
 from uatlite.lab.report.results import write_results
 from uatlite.model.load import load_checkpoint
 
@@ -34,7 +33,7 @@ def main() -> None:
     explanation = clf.explain(given.explain)
     for word in explanation.words:
         print(f"{word.word.text:<20} {word.share:6.1%} of the variance, {word.masked_confidence:.1%} sure if masked")
-    write_explanation(explanation, given.output / "explanation.html")
+    explanation.save(given.output / "explanation.html")
 
     rows = choose_set(None, given.labelled, text=given.text, text_pair=None, label=given.label)
     plan = Plan(parse_contenders(given.methods), rows, seeds=2)

@@ -37,7 +37,7 @@ def main() -> None:
     new["label"] = pred.labels
     new["confidence"] = pred.confidence
     new["decision"] = ["abstain" if abstain else "answer" for abstain in pred.abstain]
-    new["reason"] = pred.reasons  # answered, below the threshold, passes disagree, out of scope, cut
+    new["reason"] = pred.reasons  # answered, below the threshold, unstable under dropout, out of scope, cut
     new.to_csv(given.output, index=False)
     print(f"Wrote {given.output}: {int((~pred.abstain).sum())} of {len(new)} rows answered.")
 

@@ -17,8 +17,9 @@ from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explainer import replacement_id
 from uatlite.classifier.explanation import Comparison, Sentences, listed
 from uatlite.classifier.one_class import ClassPredictions, class_answers
-from uatlite.errors import InputError
+from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.passes.engine import sample
 from uatlite.predictive import predict
 from uatlite.trust.rule import Rule
 from uatlite.values import Choices, Word, WordAttribution
@@ -44,10 +45,15 @@ def test_values_are_those_of_direct_calls(build, config, text):
     layers = attribute(clf.model, encoded, settings, output=contrast(found))
     expected = [word for word in attribute_words(layers, clf.tokenizer, encoded)[0] if not word.word.special]
     assert [word.share for word in found.words] == pytest.approx([word.share for word in expected])
-    assert [word.uncertainty for word in found.words] == pytest.approx([word.uncertainty for word in expected])
+    sampled = config != "analytic"
+    uncertainty = sample(clf.model, encoded, settings).token_uncertainty[0] if sampled else layers.token_uncertainty[0]
+    assert [word.uncertainty for word in found.words] == pytest.approx(
+        [float(uncertainty[list(word.word.tokens)].mean()) for word in expected]
+    )
     assert [word.word.text for word in found.special_tokens] == ["[CLS]", *["[SEP]"] * len(parts)]
     assert [[word.word.text for word in run] for run in found.segments] == [part.split() for part in parts]
-    assert [token.uncertainty for token in found.tokens] == pytest.approx(layers.token_uncertainty[0].tolist())
+    assert [token.uncertainty for token in found.tokens] == pytest.approx(uncertainty.tolist())
+    assert found.uncertainty_estimate == ("lagged, 3 passes" if sampled else "closed-form")
     assert [layer.contribution for layer in found.layers] == pytest.approx(layers.contributions[0].tolist())
     assert sum(layer.share for layer in found.layers) == pytest.approx(1)
     shift = attention_shift(clf.model, encoded, settings, sampled=clf.method.stochastic)
@@ -83,6 +89,78 @@ def test_questions_are_explained_option_by_option(build):
     assert found.sequence == (range(8), range(8, 16))["AB".index(found.label)]
     assert [token.place for token in found.tokens] == [*range(6), *range(8, 16)]
     assert found.attention.plain.shape[2] == 2
+
+
+METHODS = [
+    "analytic",
+    "distilled",
+    "uat:samples=3",
+    "mc-component:uncertainty=cv+ln",
+    "fast",
+    "mc-component:samples=4",
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["one", "choice", "labels", "entities"])
+def test_u_is_that_of_the_method_in_explanations_and_of_every_token(product_of, made_texts, kind, method):
+    """One value for a word, by whatever way it is asked for."""
+    product = product_of(kind, method)
+    texts = [Choices(text, ("a1", "a2 a3")) for text in made_texts(6)] if kind == "choice" else made_texts(6)
+    text = next(text for text in texts if len(product.predict([text]).answers))
+    found, config = product.explain(text), product.method.config
+    flat = [(text.question, option) for option in text.options] if kind == "choice" else [text]
+    encoded = product.tokenizer(flat, return_tensors="pt", padding=True)
+    if kind == "choice":
+        encoded = {name: values[None] for name, values in encoded.items()}
+    expected = None
+    if product.method.stochastic:
+        expected = sample(product.model, encoded, config).token_uncertainty[0].flatten()
+    elif kind in ("one", "choice"):
+        expected = attribute(product.model, encoded, config).token_uncertainty[0].flatten()
+    tokens = product.predictor().tokens(texts)
+    assert [len(of) for of in tokens] == [len(product.predictor().tokens([text])[0]) for text in texts]
+    of_text = [token["uncertainty"] for token in tokens[texts.index(text)]]
+    words = [*found.words, *found.special_tokens]
+    places = [token for word in sorted(words, key=lambda word: word.word.tokens) for token in word.word.tokens]
+    assert [token["token"] for token in tokens[texts.index(text)]].count("[CLS]") == len(flat)
+    for word in words:
+        values = [of_text[places.index(token)] for token in word.word.tokens]
+        assert word.uncertainty == pytest.approx(np.mean(values), abs=1e-5)
+    if expected is not None:
+        assert of_text == pytest.approx(expected[places].tolist(), abs=1e-5)
+    assert found.uncertainty_estimate.startswith(
+        "lagged" if product.method.stochastic and method != "fast" else "closed"
+    )
+
+
+@pytest.mark.parametrize("kind", ["one", "choice", "labels", "entities"])
+def test_words_are_spelt_as_the_user_spelt_them(product_of, made_texts, kind):
+    """The tokenizer has small letters only, and does not know Ünknown words."""
+    product = product_of(kind, "analytic")
+    texts = [f"Ünknown {text.upper()}" for text in made_texts(20)]
+    text = next(text for text in texts if len(product.predict([text]).answers)) if kind != "choice" else texts[0]
+    words = text.split()
+    if kind == "choice":
+        text, words = Choices(text, ("A1", "a2 A3")), [*words, "A1", *words, "a2", "A3"]
+    found = product.explain(text)
+    assert [word.word.text for word in found.words] == words
+    assert {word.word.text for word in found.special_tokens} == {"[CLS]", "[SEP]"}
+
+
+@pytest.mark.parametrize("kind", ["one", "labels"])
+def test_it_is_saved_by_the_extension(product_of, kind, tmp_path):
+    found = product_of(kind, "analytic").explain(TEXT)
+    for name in ("why.json", "why.html", "why.png", "why.svg") if kind == "one" else ("why.json",):
+        for path in (tmp_path / name, str(tmp_path / f"again-{name}")):
+            found.save(path)
+        assert len((tmp_path / name).read_bytes()) == len((tmp_path / f"again-{name}").read_bytes())
+    assert json.loads((tmp_path / "why.json").read_text()) == json.loads(json.dumps(found.to_dict()))
+    with pytest.raises(ConfigurationError, match=r"why\.pdf has the extension"):
+        found.save("why.pdf")
+    if kind == "one":
+        found.save(tmp_path / "masking.html", shading="masking", layer=1)
+        assert "layer 1" in (tmp_path / "masking.html").read_text()
 
 
 def test_it_is_plain_json(build):
@@ -189,7 +267,8 @@ def words(**shares):
 
 
 def summarised(prediction, **changed):
-    given = {"words": words(not_=0.3, bad=0.4, all=0.05), "interval": (0.4, 0.9), "band": None, "calibrated": True}
+    given = {"words": words(not_=0.3, bad=0.4, all=0.05), "special_tokens": words(cls=0.09, sep=0.01)}
+    given |= {"interval": (0.4, 0.9), "band": None, "calibrated": True}
     return Sentences.of(SimpleNamespace(prediction=prediction, label="good", **{**given, **changed}))
 
 
@@ -245,14 +324,23 @@ def test_the_decision_has_its_reason(prediction, decision):
         (
             1.0,
             {"words": words(a=0.2, b=0.12, c=0.11, d=0.1), "band": "a band"},
-            "43% of the doubt comes from “a”, “b” and “c”, the rest is spread over the text; under dropout the "
-            "probability would be between 40.0% and 90.0%.",
+            "43% of the doubt comes from “a”, “b” and “c”, the rest is spread over many tokens and the head; under "
+            "dropout the probability would be between 40.0% and 90.0%.",
+        ),
+        (
+            1.0,
+            {"words": words(a=0.2), "special_tokens": words(sep=0.02, cls=0.71), "interval": None},
+            "20% of the doubt comes from “a”, 71% comes from cls, which every text has.",
+        ),
+        (
+            1.0,
+            {"words": words(a=0.08), "special_tokens": words(cls=0.71), "interval": None},
+            "No word carries a tenth of the doubt: 71% comes from cls, which every text has.",
         ),
         (
             1.0,
             {"words": words(a=0.09), "interval": None},
-            "No word carries a tenth of the doubt: it is spread over the text or belongs to the special tokens and "
-            "the head.",
+            "No word carries a tenth of the doubt: it is spread over many tokens and the head.",
         ),
         (4.0, {"interval": (0.96, 0.99)}, "There is hardly any uncertainty: the 4 passes say between 96.0% and 99.0%."),
         (

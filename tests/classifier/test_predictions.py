@@ -30,7 +30,7 @@ def test_one_row_agrees_with_the_columns(pred):
             assert getattr(one, name) == getattr(pred, of_all)[row]
         below = one.above_threshold is not None and one.above_threshold <= 0
         assert one.abstain == (below or one.out_of_scope)
-        assert (one.reason in ("below the threshold", "passes disagree")) == (below and not one.out_of_scope)
+        assert (one.reason in ("below the threshold", "unstable under dropout")) == (below and not one.out_of_scope)
     assert pred[-1].text == ("a1 <b>a2</b>", "a3")
     with pytest.raises(IndexError):
         pred[14]
@@ -99,13 +99,13 @@ CUT = np.array([0, 7, 7, 0, 0, 7])
     [
         (
             {"rules": (rule_at(1.0),), "out_of_scope": OUTSIDE, "cut": CUT},
-            ["answered", "cut", "below the threshold", "passes disagree", "out of scope", "out of scope"],
+            ["answered", "cut", "below the threshold", "unstable under dropout", "out of scope", "out of scope"],
         ),
         ({"out_of_scope": OUTSIDE[::-1], "cut": CUT}, [*["out of scope"] * 2, "cut", *["no rule"] * 2, "cut"]),
         ({}, ["no rule"] * 6),
         ({"rules": (rule_at(math.inf),)}, ["no promise"] * 6),
         ({"rules": (rule_at(-math.inf),)}, ["answered"] * 6),
-        ({"rules": (rule_at(-1e-6, "variance"),)}, [*["answered"] * 3, *["passes disagree"] * 2, "answered"]),
+        ({"rules": (rule_at(-1e-6, "variance"),)}, [*["answered"] * 3, *["unstable under dropout"] * 2, "answered"]),
     ],
 )
 def test_one_reason_for_each_row(fields, reasons):
@@ -129,12 +129,12 @@ def test_thresholds_of_classes():
     assert said.reasons == ["answered", "below the threshold", "no promise"]
 
 
-def test_passes_disagree_where_one_standard_deviation_turns_the_label():
+def test_unstable_where_one_standard_deviation_turns_the_label():
     """By hand: p = sigmoid of the logit; the label turns below 1/2."""
     said, chances = said_about(ROWS), 1 / (1 + np.exp(-np.array(SHAKY)))
     assert said.confidence[3] - chances.std(ddof=1) < 0.5
-    assert said.passes_disagree.tolist() == [False, False, False, True, True, False]
-    assert not said_about([[0.0]]).passes_disagree.any()  # one pass cannot disagree
+    assert said.unstable.tolist() == [False, False, False, True, True, False]
+    assert not said_about([[0.0]]).unstable.any()  # one pass says nothing of others
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,10 @@ def test_passes_disagree_where_one_standard_deviation_turns_the_label():
         ),
         ({"reason": "answered", "above_threshold": None, "labels": []}, "no label is likely enough"),
         ({"reason": "below the threshold", "above_threshold": -0.416}, "0.42 below the threshold"),
-        ({"reason": "passes disagree", "above_threshold": -1.2}, "passes disagree, 1.2 below the threshold"),
+        (
+            {"reason": "unstable under dropout", "above_threshold": -1.2},
+            "unstable under dropout, 1.2 below the threshold",
+        ),
         ({"reason": "out of scope", "scope": 0.0011, "above_threshold": 2.0}, "out of scope, p = 0.0011"),
         ({"reason": "cut", "cut_tokens": 1212}, "1,212 tokens were cut off"),
         ({"reason": "no promise", "above_threshold": None}, "no risk can be promised"),

@@ -189,6 +189,19 @@ def test_predict_writes_what_python_says(of, suffix, run, tmp_path):
     assert f"{ROWS} rows scored, {summary['abstained']} abstained" in done.err
 
 
+def test_tokens_are_written_with_their_uncertainty(of, run, tmp_path):
+    for suffix in (".jsonl", ".csv", ".parquet"):
+        run("predict", of.directory, of.data, "--tokens", "-o", tmp_path / f"out{suffix}")
+        rows = rows_of(tmp_path / f"out{suffix}")
+        expected = load(of.directory).predictor().tokens(of.texts)
+        for row, tokens in zip(rows, expected, strict=True):
+            assert ScoredRow(row).listed("tokens") == tokens
+    assert all(token["uncertainty"] > 0 for token in expected[0])
+    resumed = ("predict", of.directory, of.data, "-o", tmp_path / "out.jsonl", "--resume")
+    assert "exists" in run(*resumed, code=2).err  # another job: without the tokens
+    run(*resumed, "--tokens")
+
+
 def test_scored_rows_are_reviewed_picked_and_watched(of, run, tmp_path):
     scored = tmp_path / "scored.csv"
     run("predict", of.directory, of.data, "-o", scored, "--review", 30)

@@ -4,6 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import typer.main
 
 from uatlite.cli import GONE, check_gone
 from uatlite.cli.app import app
+from uatlite.cli.evaluate import _METHODS
 from uatlite.errors import ConfigurationError
+from uatlite.lab.evaluate.plan import parse_contenders
 from uatlite.methods.registry import METHODS
 from uatlite.text.schema import catalogue
 
@@ -22,6 +25,21 @@ def test_methods_lists_them_all(run):
     done = run("methods")
     assert all(name in done.out for name in METHODS)
     assert "temperature (ts)" in done.shown
+
+
+def test_methods_counts_passes_as_evaluate_does(run):
+    lines = {
+        line.split()[0].rstrip(","): line.replace(", mc", "").split()
+        for line in run("methods").out.splitlines()
+        if line.strip()
+    }
+    assert {name: int(lines[name][1]) for name in METHODS} == {name: method.cost for name, method in METHODS.items()}
+    assert lines["analytic"][1] == "2"
+
+
+def test_what_the_gate_does_can_be_read_off_the_default_of_evaluate():
+    methods = {contender.method.key: contender.method for contender in parse_contenders(_METHODS)}
+    assert methods["mc-component"].config == replace(methods["uat"].config, gate="none")
 
 
 def test_tasks_says_where_each_split_would_be_read_from(run, tmp_path, monkeypatch):

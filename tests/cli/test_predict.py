@@ -209,6 +209,9 @@ def test_export_then_predict(saved, tmp_path, run):
     assert "Not calibrated" in said
     run("predict", out, rows, "-o", tmp_path / "scored.jsonl")
     assert len(rows_of(tmp_path / "scored.jsonl")) == 60
+    blind = run("predict", out, rows, "-o", tmp_path / "tokens.jsonl", "--tokens", code=2)
+    assert "does not show its token uncertainty" in blind.err
+    assert not list(tmp_path.glob("tokens.jsonl*"))
     assert "is not empty" in run("export", saved, "-o", out, "--method", "base", code=2).err
 
 

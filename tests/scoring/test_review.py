@@ -58,7 +58,7 @@ def scored_row(place, **values):
 ROWS = [
     scored_row(0),
     scored_row(1, reason="below the threshold", above_threshold=-0.25, abstain=True, confidence=0.6),
-    scored_row(2, reason="passes disagree", above_threshold=-1.5, abstain=True, confidence=0.51),
+    scored_row(2, reason="unstable under dropout", above_threshold=-1.5, abstain=True, confidence=0.51),
     scored_row(3, reason="cut", cut_tokens=40),
     scored_row(4, above_threshold=0.5),
 ]
@@ -79,8 +79,8 @@ def test_rows_to_review_carry_text_and_reason(tmp_path, name):
         "input_label": "x",
         "label": "good",
         "confidence": 0.51,
-        "reason": "passes disagree",
-        "why": "passes disagree, 1.5 below the threshold",
+        "reason": "unstable under dropout",
+        "why": "unstable under dropout, 1.5 below the threshold",
     }
     assert [row["why"] for row in rows[1:3]] == ["0.25 below the threshold", "40 tokens were cut off"]
     write_rows(tmp_path / "review.csv", rows)

@@ -156,15 +156,18 @@ def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
     return logits
 
 
-def without_noise(case: Case) -> tuple[Tensor, tuple[SiteCall, ...]]:
-    """Logits (batch, classes) of the pass without dropout, and the calls that would drop units, in forward order."""
-    logits = torch.zeros(case.shape, device=case.real.device)
+def without_noise(case: Case) -> tuple[Tensor, tuple[SiteCall, ...], Tensor]:
+    """Logits (batch, classes) of the pass without dropout; the calls that would drop units, in forward order; and U
+    (batch, [choices,] tokens) as `sample` finds it, which embeddings and masks alone decide."""
+    logits, u = torch.zeros(case.shape, device=case.real.device), torch.zeros_like(case.real, dtype=torch.float)
     calls: list[SiteCall] = []
     for forward in forwards(case, range(1), lambda texts, passes: Noise(case.config)):
         check_fired(case.view, case.config, forward.folded)
         place(logits, forward.chunk, forward.logits[0], case.padded)
-        calls = forward.folded.fired
-    return logits, tuple(calls)
+        calls, rows, width = forward.folded.fired, forward.chunk.rows, forward.chunk.tokens
+        assert forward.folded.estimates is not None
+        u[rows, ..., :width] = forward.folded.estimates[-1].view(len(rows), *u.shape[1:-1], width)
+    return logits, tuple(calls), u
 
 
 def against_rest(chosen: Tensor, classes: int) -> Tensor:

@@ -238,7 +238,7 @@ def attribute(
 
 
 def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
-    logits, calls = without_noise(case)
+    logits, calls, _ = without_noise(case)
     layers, weights = case.view.layers, output_weights(output, logits)
     live = {part_index(call.layer, call.site.component, layers) for call in calls}
     found, total = SAMPLED[estimator](case, weights, samples, parts_of(layers, split=split), live)

@@ -1,6 +1,7 @@
 """Uncertainty and variance by word: word pieces merged to words, special tokens kept apart."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -14,6 +15,8 @@ _CONTINUES = "##"
 """The mark of WordPiece before a piece that continues a word."""
 
 _Key = tuple[int | None, int | None]
+TokenPlaces = Mapping[int, tuple[str, int, int]]
+"""Position of a token -> the string of the user that it is of, and where in it the token begins and ends."""
 
 
 def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) -> list[tuple[Word, ...]]:
@@ -59,6 +62,13 @@ def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list
         return None
     keys = list(zip(encoded.sequence_ids(row), encoded.word_ids(row), strict=True))
     return keys if len(keys) == width else None
+
+
+def as_written(word: Word, token_places: TokenPlaces) -> Word:
+    """The word as the user wrote it, where that is known; a tokenizer may change case and accents."""
+    found = [token_places[token] for token in word.tokens if token in token_places]
+    text = found[0][0][found[0][1] : found[-1][2]].strip() if found and not word.special else ""
+    return replace(word, text=text or word.text)
 
 
 def attribute_words(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ANSWERED = "answered"
 CUT = "cut"
 BELOW = "below the threshold"
-DISAGREE = "passes disagree"
+UNSTABLE = "unstable under dropout"
 OUT_OF_SCOPE = "out of scope"
 MISSED = "an entity may be missed"
 NO_PROMISE = "no promise"
@@ -22,7 +22,7 @@ REASONS: dict[str, str] = {
     ANSWERED: "the score is above the threshold",
     CUT: "as answered (or no rule), but the text was too long and only its beginning was read",
     BELOW: "the score is not above the threshold",
-    DISAGREE: "the same, and one standard deviation over the passes is enough to change the label",
+    UNSTABLE: "the same, and one standard deviation under dropout is enough to change the label",
     OUT_OF_SCOPE: "it does not look like a text of the task",
     MISSED: "of a tagger: an entity is likely to be missed, or to be found wrongly",
     NO_PROMISE: "the calibration rows can promise nothing, so nothing is answered",
@@ -30,7 +30,7 @@ REASONS: dict[str, str] = {
 }
 """Reason of a text -> what it means."""
 
-ABSTAINING = (OUT_OF_SCOPE, MISSED, DISAGREE, BELOW, NO_PROMISE)
+ABSTAINING = (OUT_OF_SCOPE, MISSED, UNSTABLE, BELOW, NO_PROMISE)
 """The reasons with which a row is abstained on, where there is a rule."""
 
 _SHOWN = 10
@@ -116,7 +116,7 @@ def sentence(row: Mapping[str, Any]) -> str:
         return "no label is likely enough" + (f", the highest score is {distance}" if distance else "")
     if reason == BELOW:
         return distance or BELOW
-    if reason in (ANSWERED, DISAGREE):
+    if reason in (ANSWERED, UNSTABLE):
         return f"{reason}, {distance}" if distance else reason
     if reason == OUT_OF_SCOPE:
         return f"{OUT_OF_SCOPE}, p = {float(row['scope']):.2g}"

@@ -276,13 +276,15 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
             )
         located, token = reading.located, reading.decoded[0].entities[number].token
         window = next(i for i, shown in enumerate(located.windows) if shown.first <= token < shown.last)
-        start, end = located.texts[0].places[token].tolist()
-        weakest, entity = located.texts[0].text[start:end], entities[number]
+        string, places = located.texts[0].text, located.texts[0].places.tolist()
+        weakest, entity = string[slice(*places[token])], entities[number]
+        shown = located.windows[window]
         return Explained(
             prediction=prediction,
             reading=reading,
             encoded=located.tokens.pad([window]),
-            output=margin_at(located.inner(window).start + token - located.windows[window].start),
+            output=margin_at(shown.special + token - shown.start),
+            token_places={i: (string, *ends) for i, ends in enumerate(places[shown.start : shown.stop], shown.special)},
             number=number,
             label=str(entity.label),
             weakest=weakest,

@@ -13,17 +13,18 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.attribution.attention import attention_shift
-from uatlite.attribution.first_order import OUTPUTS, Case, Weigh, first_orders
+from uatlite.attribution.first_order import OUTPUTS, Case, Weigh, first_orders, with_fixed_gates, without_noise
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
-from uatlite.attribution.words import attribute_words
+from uatlite.attribution.words import as_written, attribute_words
 from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation
 from uatlite.classifier.runtime import TorchRuntime, over_windows, tokenized
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
+from uatlite.methods.method import Method
 from uatlite.methods.sampling import ANALYTIC
-from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
+from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING, sequences
 from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
-from uatlite.values import Choices, Text, WordAttribution, strings
+from uatlite.values import Text, WordAttribution
 
 if TYPE_CHECKING:
     from uatlite.classifier.product import Predictor
@@ -34,8 +35,8 @@ def with_gradients(predictor: "Predictor") -> TorchRuntime:
     if isinstance(predictor.runtime, TorchRuntime):
         return predictor.runtime
     raise ModelError(
-        "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was exported "
-        "from."
+        "an exported model cannot be explained and does not show its token uncertainty; use the checkpoint that it was "
+        "exported from."
     )
 
 
@@ -60,8 +61,8 @@ def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
     return {
         "prediction": predictor.said([text], reading)[0],
         "reading": reading,
-        "encoded": _with_words(runtime.tokenizer, text, batch.inputs, settings.max_length),
         "sources": passes.sources,
+        **_located(runtime.tokenizer, text, batch.inputs, settings.max_length),
     }
 
 
@@ -96,11 +97,17 @@ def explain(
     method, encoded = predictor.settings.method, explained.encoded
     config = method.config or ANALYTIC.config
     attribution = _first_order(runtime.model, explained, config)
+    gated = _gated(method)
+    if method.stochastic:
+        _, _, uncertainty = without_noise(Case.of(runtime.model, encoded, gated, fixed_gates=False))
+        attribution = replace(attribution, token_uncertainty=uncertainty)
     (words,) = attribute_words(attribution, runtime.tokenizer, encoded)
+    words = tuple(replace(word, word=as_written(word.word, explained.token_places)) for word in words)
     spoken, special = (tuple(word for word in words if word.word.special == marked) for marked in (False, True))
-    every: dict[str, Any] = {**vars(explained), "method": method.name, "special_tokens": special}
+    estimate = gated.estimate if gated.estimate == "closed-form" else f"{gated.estimate}, {gated.samples} passes"
+    every: dict[str, Any] = {**vars(explained), "method": method.name, "uncertainty_estimate": estimate}
     if explained.about:
-        return AnswerExplanation(**every, attribution=attribution, words=spoken)
+        return AnswerExplanation(**every, attribution=attribution, words=spoken, special_tokens=special)
     compared, shift = attribution, None
     if estimator != attribution.estimator:
         how: Any = {"estimator": estimator, "output": explained.output, "samples": samples}
@@ -111,10 +118,33 @@ def explain(
         **every,
         attribution=compared,
         words=_masked(predictor, explained, spoken) if occlusion else spoken,
+        special_tokens=special,
         tokens=_tokens(runtime, encoded, attribution, words),
         attention=shift,
         calibrator=predictor.calibrator,
     )
+
+
+def _gated(method: Method) -> UATConfig:
+    """The configuration whose U is told: that of the method's passes, in closed form where none drops anything."""
+    config = method.config or ANALYTIC.config
+    return config if method.stochastic else with_fixed_gates(config)
+
+
+def uncertain_tokens(predictor: "Predictor", texts: Sequence[Text]) -> list[list[dict[str, Any]]]:
+    """The tokens of each text in order, each with its U as the method estimates it; of a long text window by window."""
+    runtime, settings = with_gradients(predictor), predictor.settings
+    windows, found = tokenized(runtime.tokenizer, texts, settings), dict[int, list[dict[str, Any]]]()
+    for batch in windows.tokens.batches():
+        case = Case.of(runtime.model, batch.inputs, _gated(settings.method), fixed_gates=False)
+        _, _, uncertainty = without_noise(case)
+        real = batch.inputs["attention_mask"].bool()
+        for i, row in enumerate(batch.rows):
+            pieces = runtime.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][i][real[i]].tolist())
+            pairs = zip(pieces, uncertainty[i][real[i]].tolist(), strict=True)
+            found[row] = [{"token": piece, "uncertainty": round(value, 6)} for piece, value in pairs]
+    rows = iter(sorted(found))
+    return [[token for _ in range(count) for token in found[next(rows)]] for count in windows.counts.tolist()]
 
 
 def _first_order(model: PreTrainedModel, explained: Explained, config: UATConfig) -> Attribution:
@@ -174,14 +204,24 @@ def _tokens(
     return tuple(ExplainedToken(pieces[i], i, special[i], uncertainty[i], variance[i] / total) for i in sorted(special))
 
 
-def _with_words(
+def _located(
     tokenizer: PreTrainedTokenizerBase, text: Text, inputs: dict[str, Tensor], max_length: int
-) -> Mapping[str, Tensor]:
-    """The same tensors with a fast tokenizer's word indices; for options the marks of the pieces tell words apart."""
-    if not tokenizer.is_fast or isinstance(text, Choices):
-        return inputs
-    first, second = text if isinstance(text, tuple) else (strings(text)[0], None)
-    with TOKENIZING:
-        encodings = tokenizer(first, second, truncation=True, max_length=max_length, verbose=False).encodings
-    with_words: Mapping[str, Tensor] = BatchEncoding(inputs, encoding=encodings)
-    return with_words
+) -> dict[str, Any]:
+    """The tensors with a fast tokenizer's word indices, and where each token stands in the strings of the text.
+
+    Options have no word indices: the marks of the pieces tell their words apart.
+    """
+    if not tokenizer.is_fast:
+        return {"encoded": inputs}
+    token_places: dict[int, tuple[str, int, int]] = {}
+    encodings, width = [], inputs["input_ids"].shape[-1]
+    for number, joined in enumerate(sequences(text)):
+        parts = (joined,) if isinstance(joined, str) else joined
+        with TOKENIZING:
+            (encoding,) = tokenizer(*parts, truncation=True, max_length=max_length, verbose=False).encodings
+        encodings.append(encoding)
+        pairs = zip(encoding.sequence_ids, encoding.offsets, strict=True)
+        token_places |= {
+            number * width + i: (parts[part], *ends) for i, (part, ends) in enumerate(pairs) if part is not None
+        }
+    return {"encoded": BatchEncoding(inputs, encoding=encodings), "token_places": token_places}

@@ -11,9 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uatlite.classifier.display import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, excerpt
+from uatlite.classifier.display import NO_PROMISE, OUT_OF_SCOPE, UNSTABLE, excerpt
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
 from uatlite.passes.config import COMPONENTS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from uatlite.attribution.attention import AttentionShift
     from uatlite.attribution.first_order import Output, Weigh
     from uatlite.attribution.layers import Attribution
+    from uatlite.attribution.words import TokenPlaces
 
 _SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
@@ -100,6 +103,8 @@ class Explained:
     """what `to_dict` tells of the answer"""
     sources: Attribution | None = None
     """of the margin between the two highest logits, where the method's passes found it"""
+    token_places: TokenPlaces = field(default_factory=dict)
+    """where the tokens stand in the strings of the text"""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -113,6 +118,8 @@ class AnswerExplanation(Explained):
     """the words in order, each with its share of the variance; of a long text with entities those of one window"""
     special_tokens: tuple[WordAttribution, ...]
     """[CLS], [SEP] and their like"""
+    uncertainty_estimate: str
+    """how the method estimates the U of words and tokens: 'closed-form', or 'lagged, 10 passes'"""
 
     @property
     def text(self) -> Text:
@@ -143,12 +150,18 @@ class AnswerExplanation(Explained):
         """How far it moves: 'varies by 0.42 (one standard deviation) under dropout'."""
         return f"varies by {math.sqrt(self.variance):.2f} (one standard deviation) under dropout"
 
+    def save(self, path: str | Path, **drawing: Any) -> None:
+        """Write it as .html, .png, .svg or .json; an entity or a label as .json. `drawing` is as in `uatlite explain`:
+        shading='share', 'masking' or 'uncertainty'; layer and head of the attention maps, from 1."""
+        import_module("uatlite.lab.report.explanation_page").write_explanation(self, Path(path), **drawing)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             **self.facts,
             "method": self.method,
             "variance": self.variance,
+            "uncertainty_estimate": self.uncertainty_estimate,
             "words": [asdict(word) for word in self.words],
             "special_tokens": [asdict(word) for word in self.special_tokens],
             "layers": {layer.name: layer.share for layer in self.layers},
@@ -254,20 +267,16 @@ class Explanation(AnswerExplanation):
         return {
             "summary": asdict(self.summary),
             "text": list(strings(self.text)),
-            "method": self.method,
+            **super().to_dict(),
             "calibrated": self.calibrated,
-            "prediction": self.prediction.as_row(),
             "threshold": None if compared is None else compared.to_dict(),
             "quiet_label": self.quiet_label,
             "band": None if self.band is None else asdict(self.band),
             "interval": self.interval,
             "truncated_tokens": self.prediction.cut_tokens,
-            "words": [asdict(word) for word in self.words],
-            "special_tokens": [asdict(word) for word in self.special_tokens],
             "tokens": [asdict(token) for token in self.tokens],
             "estimator": self.attribution.estimator,
             "samples": self.attribution.samples,
-            "variance": self.variance,
             "variance_error": None if error is None else float(error[0]),
             "layers": [asdict(layer) for layer in self.layers],
             "attention": attention and {name: [layer[0] for layer in maps] for name, maps in attention.items()},
@@ -371,8 +380,8 @@ def _decision(prediction: Prediction) -> str:
         return f"It abstains, as on {every}: the calibration rows can promise nothing."
     if compared.threshold == -math.inf:
         return f"It answers, as {every}."
-    disagree = "; dropout is enough to change its label" if reason == DISAGREE else ""
-    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}{disagree}."
+    unstable = "; dropout is enough to change its label" if reason == UNSTABLE else ""
+    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}{unstable}."
 
 
 def _doubt(explanation: Explanation) -> str:
@@ -389,12 +398,16 @@ def _doubt(explanation: Explanation) -> str:
     reach = f"; {moved}" if moved else ""
     ranked = sorted(explanation.words, key=lambda word: -word.share)
     found = [word for word in ranked[:NAMED] if word.share >= CARRIES]
+    special = max(explanation.special_tokens, key=lambda word: word.share, default=None)
+    rest = "is spread over many tokens and the head"
+    of_all = ""
+    if special is not None and special.share >= CARRIES:
+        of_all = f"{special.share:.0%} comes from {special.word.text}, which every text has"
     if not found:
-        rest = "it is spread over the text or belongs to the special tokens and the head"
-        return f"No word carries a tenth of the doubt: {rest}{reach}."
+        return f"No word carries a tenth of the doubt: {of_all or f'it {rest}'}{reach}."
     *others, last = [f"“{word.word.text}”" for word in found]
     names = f"{', '.join(others)} and {last}" if others else last
     share = sum(word.share for word in found)
-    most = "Most of the doubt" if share >= 0.5 else f"{share:.0%} of the doubt"
-    exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ", the rest is spread over the text"
-    return f"{most} comes from {names}{exactly}{reach}."
+    if share >= 0.5:
+        return f"Most of the doubt comes from {names} ({share:.0%} of the variance){reach}."
+    return f"{share:.0%} of the doubt comes from {names}, {of_all or f'the rest {rest}'}{reach}."

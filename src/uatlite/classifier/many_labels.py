@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.display import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.display import BELOW, NO_PROMISE, UNSTABLE
 from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, WORDING, Predictions
 from uatlite.classifier.record import CalibrationOptions, Evidence, Figures
 from uatlite.classifier.runtime import Outputs, run
@@ -154,7 +154,7 @@ class LabelPredictions(Predictions):
         promised = self.rule.promised
         doubt = self.withheld.any(axis=1) if promised else np.ones(len(self), dtype=np.bool_)
         unsure = np.asarray(doubt & ~self.reported.any(axis=1))
-        return {NO_PROMISE: unsure & (not promised), DISAGREE: unsure & self._disagree, BELOW: unsure}
+        return {NO_PROMISE: unsure & (not promised), UNSTABLE: unsure & self._unstable, BELOW: unsure}
 
     def _above(self) -> Floats:
         """The highest score minus the threshold."""
@@ -163,7 +163,7 @@ class LabelPredictions(Predictions):
         return np.asarray(scores.max(axis=1, initial=-np.inf) - self.rule.threshold)
 
     @property
-    def _disagree(self) -> Marks:
+    def _unstable(self) -> Marks:
         """(texts,): whether a standard deviation over the passes turns the likeliest label from yes to no, or back."""
         if self.logit_variance is None or not len(self):
             return np.zeros(len(self), dtype=np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from uatlite.classifier.answer_kind import AnswerKind
-from uatlite.classifier.display import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.display import BELOW, NO_PROMISE, UNSTABLE
 from uatlite.classifier.predictions import MEASURES, WORDING, Predictions
 from uatlite.classifier.record import CalibrationOptions, Evidence, compare, measured_figures
 from uatlite.classifier.runtime import Outputs, Runtime, run
@@ -137,21 +137,21 @@ class ClassPredictions(Predictions, Predictive):
         return self.predicted.tolist()  # type: ignore[no-any-return]
 
     @property
-    def passes_disagree(self) -> Marks:
+    def unstable(self) -> Marks:
         """(texts,): margin ≤ 2·sd, where sd is that of the predicted class's probability over the passes.
 
         Of two classes the label changes where its probability falls by half the margin: in about one pass of six or
-        more. Where the variance is not known, nothing disagrees.
+        more. Where the variance is not known, nothing is unstable.
         """
         spread = np.sqrt(np.nan_to_num(self.variance))
         return np.asarray((self.margin <= 2.0 * spread) & (spread > 0.0))
 
     def _cases(self) -> dict[str, Marks]:
         assert self.rule is not None
-        below, disagree = ~self._reported, self.passes_disagree
+        below, unstable = ~self._reported, self.unstable
         if self.rule.score in OF_PASSES:
-            disagree = below
-        return {NO_PROMISE: below & np.isneginf(self._above()), DISAGREE: below & disagree, BELOW: below}
+            unstable = below
+        return {NO_PROMISE: below & np.isneginf(self._above()), UNSTABLE: below & unstable, BELOW: below}
 
     def _above(self) -> Floats:
         rule = self.rule

@@ -90,6 +90,10 @@ class Predictor:
 
         return explain(self, text, which, **options)
 
+    def tokens(self, texts: Sequence[Text]) -> list[list[dict[str, Any]]]:
+        """The tokens of each text, each with its uncertainty U; raises for an exported model."""
+        return import_module("uatlite.classifier.explainer").uncertain_tokens(self, texts)  # type: ignore[no-any-return]
+
     def _look_again(self, second: SecondLook, predictions: Predictions) -> Predictions:
         """The same predictions, with what a further method says about the texts that are abstained on.
 

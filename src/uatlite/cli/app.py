@@ -50,11 +50,11 @@ def methods() -> None:
     from uatlite.spelling import setting_names
 
     console = Console()
-    listed = Table("method", "passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
+    listed = Table("method", "cost in passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, method in METHODS.items():
         aliases = [alias for alias, of in METHOD_ALIASES.items() if of == name]
         trained = "for it" if method.trained else ""
-        listed.add_row(", ".join([name, *aliases]), str(method.passes), trained, method.summary)
+        listed.add_row(", ".join([name, *aliases]), str(method.cost), trained, method.summary)
     console.print(listed)
     short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
     names = [f"{name} ({short[name]})" if name in short else name for name in EVALUATED if name != "none"]

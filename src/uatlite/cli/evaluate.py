@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Contender
     from uatlite.values import Kind
 
-_METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
-"""The methods that are compared by default."""
+_METHODS = "base,ts,mc-component,uat,uat+ts,distilled+its"
+"""The methods that are compared by default; mc-component has the rates of uat, so the two differ by the gate alone."""
 _SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
 EVALUATE_EXAMPLES = """

@@ -46,6 +46,9 @@ def predict(
     keep_text: Annotated[
         bool | None, shared.in_columns(help="Copy the text too, or leave it out; by default CSV has it.")
     ] = None,
+    tokens: Annotated[
+        bool, shared.in_columns("--tokens", help="Also write the tokens of each text, with the uncertainty U of each.")
+    ] = False,
     format: shared.Format = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
@@ -71,7 +74,8 @@ def predict(
     stored = read(model) if Path(model).is_dir() else None
     layout = source.layout(Layout(label=None, id=id, meta=kept), asked, {} if stored is None else stored.columns)
     texts = True if review is not None else keep_text
-    job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
+    asked_too: dict[str, Any] = {"strict": strict, "resume": resume, "overwrite": overwrite, "tokens": tokens}
+    job = Job(input, output, layout, format, rejects, texts, **asked_too)
     source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
@@ -197,7 +201,7 @@ def explain(
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifiers import load
     from uatlite.errors import check_choice
-    from uatlite.lab.report.explanation_page import SHADINGS, check_target, terminal_view, write_explanation
+    from uatlite.lab.report.explanation_page import SHADINGS, check_target, terminal_view
     from uatlite.text.examples import as_text
 
     check_choice("--shade", shade, SHADINGS)
@@ -212,12 +216,10 @@ def explain(
         named = {name: which.pop(name) for name in tuple(which) if name in signature(explain_it).parameters}
         hint = "".join(f"; use --{name}" for name in named)
         shared.refuse(which, f"a model of {classifier.kind.predictions.words.model}{hint}")
-        if output is not None:
-            check_target(output, several=bool(named))
         options = named or {"estimator": estimator, "samples": samples, "attention": output is not None}
         explained = explain_it(whole, **options)
         if output is not None:
-            write_explanation(explained, output, shading=shade, layer=layer, head=head)
+            explained.save(output, shading=shade, layer=layer, head=head)
     Console().print(terminal_view(explained, shading=shade))
     if output is not None and not named:
         console.print(f"Wrote {output}")

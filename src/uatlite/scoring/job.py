@@ -38,6 +38,8 @@ class Job:
     """whether a row that cannot be scored is an error"""
     resume: bool = False
     overwrite: bool = False
+    tokens: bool = False
+    """whether the tokens of each text are written too, with the U of each"""
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -90,6 +92,7 @@ class Job:
             "model": predictor.model_hash,
             "settings": predictor.settings.to_dict(),
             "calibration": None if calibration is None else calibration_digest(calibration),
+            **({"tokens": True} if self.tokens else {}),
         }
 
 

@@ -132,7 +132,8 @@ def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> T
         if part.digest != digest:
             raise parts.changed(job.input)
         return replace(part.tally, resumed=part.tally.seen)
-    predictions = predictor.predict([example.text for example in examples])
+    texts = [example.text for example in examples]
+    predictions = predictor.predict(texts)
     tally = Tally(
         rows=len(examples),
         rejected=len(block.items) - len(examples),
@@ -141,7 +142,9 @@ def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> T
         truncated_tokens=predictions.truncated_tokens,
         reasons=dict(Counter(predictions.reasons)),
     )
-    rows = iter(predictions.rows())
+    rows = predictions.rows()
+    if job.tokens:
+        rows = (row | {"tokens": of} for row, of in zip(rows, predictor.tokens(texts), strict=True))
     lines = [
         ("row", _row(item, next(rows), job)) if isinstance(item, Example) else ("reject", item.as_row())
         for item in block.items
@@ -174,6 +177,8 @@ class ScoringRun:
         kind, classes = predictor.kind, predictor.class_names
         self.job = job = replace(job, layout=source.text_layout(job.layout, kind.name))
         source.check(job.layout, also=job.named)
+        if job.tokens:
+            predictor.tokens(())  # raises before anything is written
         layout = replace(job.layout, meta=job.kept)
         self.items = source.items(layout, kind=kind, classes=classes, strict=job.strict)
         self.record = job.record(predictor)

@@ -61,8 +61,8 @@ def test_images_and_json_have_it_all(explanation, tmp_path):
     assert json.loads((tmp_path / "all.JSON").read_text()) == json.loads(json.dumps(explanation.to_dict()))
 
 
-def in_terminal(explanation, shading="share", **terminal):
-    console = Console(width=100, **terminal)
+def in_terminal(explanation, shading="share", width=100, **terminal):
+    console = Console(width=width, **terminal)
     with console.capture() as captured:
         console.print(view.terminal_view(explanation, shading=shading))
     return captured.get()
@@ -84,6 +84,8 @@ def test_a_terminal_without_colours_still_tells_all(explanation):
 
 @pytest.mark.parametrize("by", ["share", "masking", "uncertainty"])
 def test_a_terminal_with_colours_shades_words_by_what_is_asked(explanation, by):
+    first, *others = explanation.words
+    explanation = replace(explanation, words=(replace(first, share=0.3), *others))
     said = in_terminal(explanation, by, force_terminal=True, color_system="truecolor")
     shading = shading_of(explanation, by)
     shades = {word: shading.shade(word) for word in explanation.words}
@@ -119,6 +121,17 @@ def test_sampled_estimators_show_their_errors(explainer):
     said, layer = in_terminal(sampled), sampled.layers[1]
     assert f"{layer.contribution:.3f} ± {layer.error:.3f}" in said
     assert "10 pairs of passes" in said
+    assert "U is that of uat: lagged, 10 passes." in " ".join(said.split())
+
+
+@pytest.mark.parametrize("estimator", ["delta", "isolated", "total-variance"])
+def test_80_columns_hold_all_numbers(explainer, estimator):
+    found = explainer("uat").explain("film so long", estimator=estimator, samples=10, attention=False)
+    said = in_terminal(found, width=80)
+    assert "…" not in said
+    for layer in found.layers:
+        error = "" if layer.error is None else f" ± {layer.error:.3f}"
+        assert f"{layer.contribution:.3f}{error}" in said
 
 
 def attributed(uncertainty, share, masked):
@@ -136,8 +149,10 @@ SMALL = (attributed(0.1, 0.02, 0.795), attributed(0.2, 0.005, 0.8))
     [
         ("share", WORDS_OF_A_TEXT, ["s5", "s2", "s0"]),
         ("masking", WORDS_OF_A_TEXT, ["s0", "s5", "c1"]),  # from 0.8 with every word: the second word carries it
+        ("share", (attributed(0.1, 0.08, 0.8), attributed(0.2, 0.9, 0.8)), ["s1", "s5"]),
+        ("share", (attributed(0.1, 0.08, 0.8),), ["s1"]),  # the largest of its text, and still pale
         ("uncertainty", WORDS_OF_A_TEXT, ["s0", "s3", "s5"]),
-        ("share", SMALL, ["s1", "s0"]),  # small shares and changes stay pale
+        ("share", SMALL, ["s0", "s0"]),  # small shares and changes stay pale
         ("masking", SMALL, ["s0", "s0"]),
         ("uncertainty", SMALL[:1], ["s0"]),
     ],

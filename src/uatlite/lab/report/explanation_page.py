@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHADES = 6
-_FAINT = 0.1
-"""Shares and changes up to this one are never shaded darkest, however small all others are."""
 SHADINGS = {
     "share": "The darker a word, the larger its share of the variance.",
     "masking": "Orange: without the word the model is less sure of {label}. Blue: without it, it is surer.",
-    "uncertainty": "The darker a word, the more its embedding moves under dropout (U), whatever the word means.",
+    "uncertainty": "The darker a word, the more its embedding moves under dropout (U) beside the other words.",
 }
 """What words are shaded by -> what their colours mean."""
 _HOW = {
@@ -60,12 +58,14 @@ _COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", 
 
 @dataclass(frozen=True)
 class Shading:
-    """How the words of one text are shaded, compared with one another."""
+    """How the words of one text are shaded: by values from 0 to `darkest`, or by U compared with one another."""
 
     words: tuple[WordAttribution, ...]
     confidence: float = 1.0
     """in the predicted class, with every word"""
     by: str = "share"
+    darkest: ClassVar[float] = 0.5
+    """shares and changes from this one on are shaded darkest, whatever those of the other words are"""
 
     def __post_init__(self) -> None:
         check_choice("shading", self.by, SHADINGS)
@@ -75,9 +75,9 @@ class Shading:
     def shade(self, word: WordAttribution) -> int:
         """0 to SHADES - 1, the darker the larger; below 0 for a word whose masking makes the model surer."""
         values = [self._value(other) for other in self.words]
-        low = min(values) if self.by == "uncertainty" else 0.0
-        high = max(values) if self.by == "uncertainty" else max(_FAINT, *(abs(value) for value in values))
-        return round((SHADES - 1) * (self._value(word) - low) / (high - low)) if high > low else 0
+        low, high = (min(values), max(values)) if self.by == "uncertainty" else (0.0, self.darkest)
+        strength = (self._value(word) - low) / (high - low) if high > low else 0.0
+        return round((SHADES - 1) * min(1.0, max(-1.0, strength)))
 
     def style(self, word: WordAttribution) -> str:
         """The class of a word in the style sheet."""
@@ -124,10 +124,15 @@ def sources(explanation: Explanation) -> str:
     total = float(attribution.total[0])
     error = "" if attribution.total_error is None else f" ± {float(attribution.total_error[0]):.3f}"
     how = _HOW[attribution.estimator].format(samples=attribution.samples)
-    said = f"Variance of the margin {total:.3f}{error}; {attribution.estimator}: {how}."
+    said = f"Variance of the margin {total:.3f}{error}; {attribution.estimator}: {how}. {estimated(explanation)}"
     if band is None or abs(band.spread**2 - total) <= _DIFFERS * total:
         return said
     return f"{said} For the prediction the method {explanation.method} puts it at {band.spread**2:.3f}."
+
+
+def estimated(explanation: AnswerExplanation) -> str:
+    """Which estimate U is."""
+    return f"U is that of {explanation.method}: {explanation.uncertainty_estimate}."
 
 
 def masked(explanation: Explanation) -> str:
@@ -181,7 +186,7 @@ def terminal_view(explanation: AnswerExplanation, *, shading: str = "share") -> 
     if not isinstance(explanation, Explanation):
         words, key = _coloured(explanation.words, shades), Text(shades.caption(""), style="dim")
         says, table = Text(explanation.says, style="bold"), terminal(words_table(explanation))
-        return Group(says, Text(), words, key, Text(), table, Text(), layers)
+        return Group(says, Text(), words, key, Text(), table, Text(), layers, Text(estimated(explanation), style="dim"))
     summary = explanation.summary
     lines: list[RenderableType] = [Text(summary.says, style="bold"), Text(f"{summary.decision} {summary.doubt}")]
     lines += [Text(note, style="yellow") for note in notes(explanation)]
@@ -195,18 +200,21 @@ def terminal_view(explanation: AnswerExplanation, *, shading: str = "share") -> 
 def _coloured(run: Sequence[WordAttribution], shading: Shading) -> Text:
     text = Text()
     for word in run:
-        shade = shading.shade(word)
-        background = COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
+        background = _background(shading.shade(word))
         text.append(word.word.text, style=Style(color="black", bgcolor=background) if background else Style())
         text.append(" ")
     return text
 
 
-def _layers(bars: LayerBars) -> RichTable:
-    """The share of each layer with a bar of its components, and its variance."""
+def _background(shade: int) -> str | None:
+    return COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
+
+
+def _layers(bars: LayerBars) -> RenderableType:
+    """The share of each layer with a bar of its components, and its variance; within 80 columns."""
     table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     key = Text("  ").join(Text(f"{_MARKS[name]} {COMPONENTS[name]}", style=_COLOURS[name]) for name in _MARKS)
-    for heading in ("layer", "share", key, "variance"):
+    for heading in ("layer", "share", "", "variance"):
         table.add_column(heading, justify="right" if heading in ("share", "variance") else "left", no_wrap=True)
     for layer in bars.layers:
         error = "" if layer.error is None else f" ± {layer.error:.3f}"
@@ -214,17 +222,13 @@ def _layers(bars: LayerBars) -> RichTable:
         for name, length in bars.parts(layer).items():
             bar.append(_MARKS[name] * round(_BAR * length / bars.longest), style=_COLOURS[name])
         table.add_row(layer.name, f"{layer.share:.1%}", bar, f"{layer.contribution:.3f}{error}")
-    return table
+    return Group(key, table)
 
 
 # ── as a file ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _SHOWN = 40
 """At most so many words are tabulated on a page without being asked for."""
-HEAT, COLD = (200, 85, 30), (31, 111, 180)
-"""The colours of the darkest words on a light background; `--heat` and `--cold` in the style sheet."""
-OPACITY = (0.0, 0.1, 0.2, 0.3, 0.42, 0.55)
-"""The opacity of each shade; `.s0` to `.s5` and `.c1` to `.c5` in the style sheet."""
 _GAP = 2
 """Characters between words of a sheet: room for the edges of their backgrounds."""
 _ADVANCE = 0.602 * 9 / 72 / WIDTH
@@ -261,7 +265,6 @@ def _image(
 
 
 def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> "Figure":
-    from matplotlib.colors import to_hex
     from matplotlib.figure import Figure
 
     bars, summary = LayerBars(explanation.layers), explanation.summary
@@ -283,9 +286,7 @@ def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shadin
     for of_line in words:
         x = 0.02
         for text, shade in of_line:
-            red, green, blue = (channel / 255 for channel in (COLD if shade < 0 else HEAT))
-            background = to_hex((red, green, blue, OPACITY[abs(shade)]), keep_alpha=True)
-            bbox = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+            bbox = {"facecolor": _background(shade) or "none", "edgecolor": "none", "boxstyle": "round,pad=0.15"}
             parts[0].text(x, y, literal(text), family="monospace", fontsize=9, va="center", bbox=bbox)
             x += _ADVANCE * (len(text) + _GAP)
         y -= 0.28 * unit

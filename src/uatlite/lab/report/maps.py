@@ -199,9 +199,7 @@ def cells_figure(name: str, title: str, rows: Sequence[str], columns: Sequence[s
 
     def draw(axes: "Axes") -> None:
         low, high = (end.reduce(values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
-        shades = (values - low) / np.where(
-            high > low, high - low, 1.0
-        )  # 0 for the smallest of a row, 1 for the largest
+        shades = (values - low) / np.where(high > low, high - low, 1.0)  # of a row 0 for the smallest, 1 the largest
         # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
         axes.pcolormesh(shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
         for (i, j), value in np.ndenumerate(values):

@@ -109,6 +109,8 @@ function closer(low, high) {
   return { from: ticks[0], to: ticks.at(-1), ticks, digits: step < 0.01 ? 1 : 0 };
 }
 
+const PARTS = { attention: "part-0", all: "part-0", feed_forward: "part-1" }; // as in every picture: attention is blue
+
 export function drawLayers(place, layers) {
   const [left, right, step] = [84, WIDTH - 52, 24];
   const most = Math.max(...layers.map((layer) => layer.share), 1e-9);
@@ -119,7 +121,7 @@ export function drawLayers(place, layers) {
     let start = left;
     const bars = Object.entries(layer.components).map(([component, value]) => {
       const part = (Math.max(value, 0) / sum) * width;
-      const bar = svg("rect", { x: start, y: y + 4, width: part, height: 15, rx: 2, class: component === "attention" ? "part-1" : "part-0" }, svg("title", {}, `${layer.name}, ${component.replace("_", "-")}: ${number(value)}`));
+      const bar = svg("rect", { x: start, y: y + 4, width: part, height: 15, rx: 2, class: PARTS[component] ?? "part-2" }, svg("title", {}, `${layer.name}, ${component.replace("_", "-")}: ${number(value)}`));
       start += part;
       return bar;
     });
@@ -127,7 +129,7 @@ export function drawLayers(place, layers) {
   });
   const told = layers.map((layer) => `${layer.name} ${percent(layer.share)}`).join(", ");
   const parted = layers.some((layer) => "attention" in layer.components);
-  const legend = parted ? el("p", { class: "legend" }, el("span", {}, el("i", { class: "second" }), "attention"), el("span", {}, el("i"), "feed-forward, embeddings, head")) : null;
+  const legend = parted ? el("p", { class: "legend" }, el("span", {}, el("i"), "attention"), el("span", {}, el("i", { class: "second" }), "feed-forward"), el("span", {}, el("i", { class: "third" }), "embeddings, head")) : null;
   show(place, svg("svg", { viewBox: `0 0 ${WIDTH} ${layers.length * step}`, role: "img", "aria-label": told }, ...rows), legend);
 }
 

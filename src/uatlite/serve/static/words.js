@@ -3,23 +3,24 @@
 import { el, number, percent, show } from "./dom.js";
 
 const STRONGEST = 68; // per cent of the heat colour in the ground of the strongest word
+const DARKEST = 0.5; // shares and changes from this one on have that colour
 
 const SHADINGS = {
-  share: { value: (word) => word.share, faint: 0.1, told: () => "The darker a word, the larger its share of the variance." },
+  share: { value: (word) => word.share, darkest: DARKEST, told: () => "The darker a word, the larger its share of the variance." },
   masking: {
     value: (word, sure) => (word.masked_confidence === null ? 0 : sure - word.masked_confidence),
-    faint: 0.1,
+    darkest: DARKEST,
     told: (label) => `Orange: without the word the model is less sure of ${label}. Blue: without it, it is surer.`,
   },
-  uncertainty: { value: (word) => word.uncertainty, told: () => "The darker a word, the more its embedding moves under dropout (U), whatever the word means." },
+  uncertainty: { value: (word) => word.uncertainty, told: () => "The darker a word, the more its embedding moves under dropout (U) beside the other words." },
 };
 
 export function drawWords(place, readout, { segments, answer }, by) {
-  const { value, faint, told } = SHADINGS[by];
+  const { value, darkest, told } = SHADINGS[by];
   const all = segments.flat();
   const values = all.map((word) => value(word, answer.confidence));
-  // Shares and changes start at 0, and small ones stay pale; U has no such zero, so its words are compared.
-  const [low, high] = faint ? [0, Math.max(faint, ...values.map(Math.abs))] : [Math.min(...values), Math.max(...values)];
+  // Shares and changes mean the same in every text; U has no such scale, so the words of a text are compared.
+  const [low, high] = darkest ? [0, darkest] : [Math.min(...values), Math.max(...values)];
   const tell = (word) => () => show(readout, describe(word, answer.label));
   show(
     place,
@@ -40,7 +41,7 @@ export function drawWords(place, readout, { segments, answer }, by) {
 
 function colour(value, low, high) {
   const strength = high > low ? (Math.abs(value) - low) / (high - low) : 0;
-  return `color-mix(in srgb, var(${value < 0 ? "--cold" : "--heat"}) ${(STRONGEST * Math.max(0, strength)).toFixed(0)}%, transparent)`;
+  return `color-mix(in srgb, var(${value < 0 ? "--cold" : "--heat"}) ${(STRONGEST * Math.min(1, Math.max(0, strength))).toFixed(0)}%, transparent)`;
 }
 
 function describe(word, label) {
