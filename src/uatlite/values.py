@@ -62,6 +62,11 @@ class Span(NamedTuple):
 Text = str | tuple[str, str] | Choices | Words
 
 
+def counted(number: int, what: str = "row", others: str = "") -> str:
+    """'1 row', '1,200 rows'; `others` is the plural where it is no s."""
+    return f"{number:,} {what if number == 1 else others or what + 's'}"
+
+
 def strings(text: Text) -> tuple[str, ...]:
     """Every string of a text, in order: one, two, or the question followed by its options. Words are one string."""
     if isinstance(text, Choices):

@@ -83,7 +83,7 @@ def _notes(said: "Predictions") -> list[str]:
     if said.truncated_texts:
         notes.append(
             f"{said.truncated_texts:,} texts were cut, {said.truncated_tokens:,} tokens in all; "
-            "windows=True reads them whole."
+            "windows=True, set before calibrating, reads them whole."
         )
     if said.shift is not None and said.shift.shifted:
         notes.append(said.shift.describe())

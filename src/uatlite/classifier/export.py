@@ -55,12 +55,21 @@ def export(
     *,
     int8: bool = False,
     texts: Sequence[Any] | None = None,
+    labelled: tuple[Sequence[Any], Sequence[Any]] | None = None,
+    reference: Sequence[Any] | None = None,
     overwrite: bool = False,
 ) -> Difference:
-    """Write the classifier as an exported one, and say how it differs; `texts` are what both are compared on."""
+    """Write the classifier as an exported one, and say how it differs; `texts` are what both are compared on.
+
+    With `labelled` texts and gold the exported one is calibrated, with the options that the classifier was calibrated
+    with; `reference` texts are those of `calibrate`.
+    """
     runtime, target, kind = product.runtime, Path(directory), product.kind
     if not isinstance(runtime, TorchRuntime):
         raise ModelError("this classifier is exported already; export the PyTorch checkpoint.")
+    asked = {} if product.calibration_ is None else product.calibration_.asked
+    if labelled is not None and asked is None:
+        raise ModelError("it is not known with which options this classifier was calibrated; calibrate it again first.")
     saving.check_target(target, overwrite=overwrite)
     checked = sentences(product) if texts is None else kind.texts(texts, product.class_names)
     settings = replace(product.settings, method=BASE)
@@ -76,10 +85,12 @@ def export(
                 f"{difference.largest:.2g}; {_TOLERANCE:g} is allowed. Please report it with the name of the model."
             )
         graph.manifest = replace(graph.manifest, difference=difference)
-        exported = type(product)(graph, graph.tokenizer, product.method, **product.options)
+        exported: Any = type(product)(graph, graph.tokenizer, product.method, **product.options)
         exported.columns = product.columns
         if not int8 and product.calibration_ is not None:
             exported.calibration_ = replace(product.calibration_, model_hash=exported.runtime.hash)
+        if labelled is not None:
+            exported.calibrate(*labelled, reference=reference, **(asked or {}))
         saving.write(exported, target, overwrite=overwrite)
     return difference
 

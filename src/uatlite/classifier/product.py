@@ -35,6 +35,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import HEADS, check_classifier, unwrap
 from uatlite.model.tokens import most_tokens
+from uatlite.text.files import model_place
 from uatlite.values import Choices, Kind, Text, Words
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class Product(Generic[Said]):
         others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in labelled]
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
-        self.calibration_ = calibration = calibrate(data, wanted, options, classes)
+        self.calibration_ = calibration = replace(calibrate(data, wanted, options, classes), asked=given)
         doubts = [rule.describe() for rule in calibration.rules if not rule.promised]
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
             doubts.append(calibration.comparison.describe())
@@ -360,9 +361,12 @@ def open_files(
         stored = stored or saving.read(name)
         runtime = load_exported(name, stored.options.get("config"))
     else:
+        model_place(name)  # a name that is no model is an error also without PyTorch
         found: Checkpoint = model_files().load_checkpoint(name, device=device)
         runtime = TorchRuntime(found.model, found.tokenizer)
-    return Files(name, runtime, (stored or saving.read(name)) if calibrated else saving.Stored())
+    if calibrated:
+        return Files(name, runtime, stored or saving.read(name))
+    return Files(name, runtime, saving.Stored(columns=saving.read_columns(name)))
 
 
 def model_files() -> Any:

@@ -233,6 +233,7 @@ def update(
         figures=None,
         menu=None,
         comparison=None,
+        asked=calibration.asked if target is None else None,
         spending=(*calibration.spending, how_fitted, *([ANSWERS_ONLY] if now.answers_only else [])),
     )
 

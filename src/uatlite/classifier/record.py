@@ -266,6 +266,8 @@ class Calibration:
     """at the texts that are abstained on"""
     spending: tuple[str, ...] = ()
     """what the method learned, a sentence each"""
+    asked: Mapping[str, Any] | None = None
+    """what `calibrate` was asked for, to ask for it again; None where an update has changed the target"""
 
     @property
     def rule(self) -> Rule | None:

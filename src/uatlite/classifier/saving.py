@@ -28,7 +28,7 @@ from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
 from uatlite.classifier.runtime import Settings, TorchRuntime
 from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
-from uatlite.text.files import file_beside
+from uatlite.text.files import file_beside, not_on_hub
 from uatlite.text.write import make_directory, read_record, write_record, write_text
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def read(name: str | Path) -> Stored:
     """What was saved beside the model in a directory or on the hub; nothing for a plain model."""
     name = home_in_use(name)
     path = file_beside(name, STATE)
+    if path is None and not Path(name).expanduser().is_dir() and file_beside(name, "config.json") is None:
+        raise not_on_hub(str(name), "a configuration", "it has no model of that name")
     if path is None:
         return Stored()
     try:
@@ -135,6 +137,13 @@ def read(name: str | Path) -> Stored:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
+
+
+def read_columns(name: str | Path) -> Mapping[str, str]:
+    """What the columns of the calibration rows are called, whatever the format of all else; none of a plain model."""
+    path = file_beside(home_in_use(name), STATE)
+    columns = ((path and read_record(path)) or {}).get("columns")
+    return columns if isinstance(columns, dict) else {}
 
 
 def push(product: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:

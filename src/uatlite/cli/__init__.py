@@ -10,7 +10,8 @@ from uatlite.errors import ConfigurationError, MissingDependency, UATLiteError
 DEBUG = "--debug"
 WRONG_USE = 2
 EXTRAS = {
-    **dict.fromkeys(("torch", "transformers", "scipy", "sklearn"), "torch"),
+    **dict.fromkeys(("torch", "transformers", "sklearn"), "torch"),
+    "scipy": "calibrate",
     **dict.fromkeys(("pandas", "datasets"), "data"),
     **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
 }

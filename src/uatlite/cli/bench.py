@@ -21,17 +21,17 @@ def bench(
     passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
     rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
     threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
-    text: shared.TextColumn = "text",
+    text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
     import torch
 
+    from uatlite.classifier.saving import read_columns
     from uatlite.lab.bench import BenchPlan, run_bench
     from uatlite.model.load import load_checkpoint
     from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
     from uatlite.text.tasks import load
 
     console = shared.messages()
@@ -39,8 +39,8 @@ def bench(
     if texts is None:
         chosen = load("rotten-tomatoes", "test", limit=rows).texts
     else:
-        layout = Layout(text=text, pair=text_pair, options=options, label=None)
-        chosen = Source(texts).texts(layout, most=rows)
+        asked = {"text": text, "pair": text_pair, "options": options}
+        chosen = Source(texts).texts_for(read_columns(model), asked, most=rows)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
 
     with console.status("loading") as status:

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -76,7 +75,7 @@ def calibrate(
     ] = False,
     strict: shared.Strict = False,
     overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-    text: shared.TextColumn = "text",
+    text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
     label: shared.GoldColumn = None,
@@ -88,7 +87,6 @@ def calibrate(
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
     from uatlite.text.write import write_rejects
 
     if output is None and not menu:
@@ -101,13 +99,10 @@ def calibrate(
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
     asked = _asked(classifier, options_given)
-    classes = classifier.class_names or tuple(ascii_uppercase)
-    source = Source(data, format=format)
-    layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
-    layout = source.gold_layout(layout, classifier.kind.name)
-    rows = source.labelled(layout, classes, strict=strict)
-    classifier.columns = layout.columns
-    others = None if reference is None else Source(reference, format=format).texts(layout, strict=strict)
+    columns = {"text": text, "pair": text_pair, "options": options, "label": label}
+    rows = Source(data, format=format).labelled_for(classifier, columns, strict=strict)
+    classifier.columns = rows.layout.columns
+    others = None if reference is None else Source(reference, format=format).texts(rows.layout, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
     with warnings.catch_warnings(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
         warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")  # is printed below

@@ -1,7 +1,7 @@
 """The commands that put a classifier to work: as an ONNX graph without PyTorch, and as a service."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -12,34 +12,49 @@ def export(
     model: shared.Classifier,
     output: Annotated[Path, Option("--output", "-o", help="Directory for the exported classifier.")],
     int8: Annotated[
-        bool, Option("--int8", help="Quantise to int8: half the time, and to be calibrated again.")
+        bool, Option("--int8", help="Quantise to int8: half the time. It drops the calibration; add --calibrate.")
     ] = False,
+    calibrate: Annotated[
+        str | None, Option(help="Labelled rows to calibrate the exported one on, with the options of the classifier.")
+    ] = None,
+    reference: Annotated[str | None, Option(help="Unlabelled texts of the task, for the scope of --calibrate.")] = None,
     texts: Annotated[
         str | None, Option(help="Texts of the task to compare with PyTorch on; a few sentences by default.")
     ] = None,
     method: shared.MethodName = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-    text: shared.TextColumn = "text",
+    text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
+    label: shared.KnownLabel = None,
     format: shared.Format = None,
 ) -> None:
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.export import export as export_classifier
-    from uatlite.classifier.saving import check_target
+    from uatlite.classifier.saving import check_target, read
     from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
+    from uatlite.text.write import write_rejects
 
+    shared.refuse({"reference": reference if calibrate is None else None}, "an export without --calibrate")
     check_target(output, overwrite=overwrite)
-    console = shared.messages()
-    layout = Layout(text=text, pair=text_pair, options=options, label=None)
-    rows = None if texts is None else Source(texts, format=format).texts(layout)
+    console, asked = shared.messages(), {"text": text, "pair": text_pair, "options": options}
     with console.status(f"Exporting {model} …"):
         classifier = load(model, method=method, calibrated=method is None)
-        difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)
+        given: dict[str, Any] = {
+            name: Source(file, format=format).texts_for(classifier.columns, asked)
+            for name, file in shared.given(texts=texts, reference=reference).items()
+        }
+        if calibrate is not None:
+            rows = Source(calibrate, format=format).labelled_for(classifier, {**asked, "label": label})
+            given = {"texts": rows.texts, "labelled": (rows.texts, rows.gold), **given}
+        difference = export_classifier(classifier, output, int8=int8, overwrite=overwrite, **given)
     console.print(difference.describe())
-    if int8 or classifier.calibration_ is None:
+    calibration = read(output).calibration
+    if calibrate is not None and calibration is not None:
+        write_rejects(output / "rejects.jsonl", rows.rejects)
+        console.print(*calibration.describe(), sep="\n")
+    elif calibration is None:
         shared.not_calibrated(console, str(output))
     console.print(f"Wrote {output}")
 

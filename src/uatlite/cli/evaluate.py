@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
-from uatlite.errors import ConfigurationError
+from uatlite.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Contender
@@ -37,8 +37,8 @@ EVALUATE_EXAMPLES = """
 
   uatlite evaluate my-tagger --task wnut17 -o out
 
-Predictions are kept in DIR/store. After Ctrl-C the same command continues from there, and other metrics, methods or \
-seeds compute only what is new. [bold]uatlite methods[/bold] and [bold]uatlite tasks[/bold] list what there is.
+Predictions are kept in DIR/store. After Ctrl-C the same command continues from there; with --resume other metrics, \
+methods or seeds compute what is new. [bold]uatlite methods[/bold] and [bold]uatlite tasks[/bold] list what there is.
 """
 
 
@@ -58,6 +58,9 @@ def evaluate(
         float, Option(help="Of entities and labels: the share of those reported that may be wrong.")
     ] = 0.1,
     seeds: shared.Seeds = 5,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on in a finished directory: compute what is new, replace the results.")
+    ] = False,
     task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
     data: Annotated[
         Path | None, shared.in_data(help="Your own labelled file instead; half of it calibrates, half tests.")
@@ -78,9 +81,9 @@ def evaluate(
     ] = None,
     limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each split, drawn at random.")] = None,
     data_dir: shared.DataDir = None,
-    text: shared.TextColumn = "text",
+    text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
-    label: shared.Label = "label",
+    label: shared.KnownLabel = None,
     label_order: shared.LabelOrder = None,
     max_length: shared.MaxLength = None,
     metrics: Annotated[str | None, shared.in_more(help="Metrics separated by commas, or all.")] = None,
@@ -92,11 +95,16 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
+    from uatlite.classifier.saving import read_columns
     from uatlite.lab.evaluate import plan as plans
     from uatlite.metrics.intervals import Resampling
 
+    if (output / "results.json").exists() and not resume:
+        way = "give another directory, or --resume to compute only what is new and replace them"
+        raise StoreError(f"{output} holds the results of an evaluation; {way}.")
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
-    test = plans.choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
+    columns: dict[str, Any] = {"text": text, "text_pair": text_pair, "remembered": read_columns(model[0])}
+    test = plans.choose_set(task, data, label=label, out_of_scope=out_of_scope, **columns)
     kind, console = test.task.kind, shared.messages()
     if kind in _SEVERAL:
         one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
@@ -109,7 +117,7 @@ def evaluate(
         test=test,
         shifts=plans.as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
-        out_of_scope=plans.choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),
+        out_of_scope=plans.choose_out_of_scope(out_of_scope, **columns),
         seeds=seeds,
         limit=limit,
         max_length=max_length,

@@ -27,7 +27,8 @@ def predict(
     method: shared.MethodName = None,
     max_length: shared.MaxLength = None,
     windows: Annotated[
-        bool, Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting.")
+        bool,
+        Option("--windows", help="Read long texts in overlapping windows; a calibrated model has its own."),
     ] = False,
     rejects: Annotated[Path | None, Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
     strict: shared.Strict = False,
@@ -68,11 +69,10 @@ def predict(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
-    source = Source(input, format=format)
+    stored, source = read(model), Source(input, format=format)
     asked = {"text": text, "pair": text_pair, "options": options}
     kept = tuple(name.strip() for name in ",".join(keep or ()).split(",") if name.strip())
-    stored = read(model) if Path(model).is_dir() else None
-    layout = source.layout(Layout(label=None, id=id, meta=kept), asked, {} if stored is None else stored.columns)
+    layout = source.layout(Layout(label=None, id=id, meta=kept), asked, stored.columns)
     texts = True if review is not None else keep_text
     asked_too: dict[str, Any] = {"strict": strict, "resume": resume, "overwrite": overwrite, "tokens": tokens}
     job = Job(input, output, layout, format, rejects, texts, **asked_too)

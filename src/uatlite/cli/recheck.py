@@ -21,6 +21,9 @@ def pick(
     ] = False,
     label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
     seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
+    show_prediction: Annotated[
+        bool, Option("--show-prediction", help="Also write label and confidence; who sees them agrees too often.")
+    ] = False,
     text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
@@ -41,7 +44,7 @@ def pick(
     asked = {"text": text, "pair": text_pair, "options": options}
     rows = picking.read_candidates(scored, asked, id=id, format=format)
     picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
-    write_rows(output, (row.as_row() for row in picked))
+    write_rows(output, (row.as_row(predicted=show_prediction) for row in picked))
     console.print(*picking.describe(picked, len(rows)), sep="\n")
     console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
 
@@ -72,15 +75,11 @@ def recheck(
     from uatlite.classifier.saving import write_version
     from uatlite.scoring.pick import current_scores, inclusion_of
     from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
 
     console = shared.messages()
     classifier = load(directory)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
-    source = Source(labelled, format=format)
-    layout = Layout(label=None, codes=classifier.class_names, meta=("inclusion",))
-    layout = source.gold_layout(source.layout(layout, asked, classifier.columns), classifier.kind.name)
-    rows = source.labelled(layout, classifier.class_names, strict=strict, filled=True)
+    rows = Source(labelled, format=format).labelled_for(classifier, asked, strict=strict, filled=True)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_

@@ -53,7 +53,7 @@ def watch(
     time_column: Annotated[
         str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
     ] = None,
-    text: Annotated[str | None, shared.in_columns(help="Column of the text, for the page; text by default.")] = None,
+    text: Annotated[str | None, shared.in_columns(help="Column of the text, for the page; as in calibration.")] = None,
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
     if new_normal and not acknowledge:
@@ -62,11 +62,13 @@ def watch(
         raise ConfigurationError(f"--every {every:g} is not a number of seconds above 0.")
     console = shared.messages()
     with console.status("Loading …"):
+        from uatlite.classifier.saving import read_columns
         from uatlite.scoring.watch import Watch, watched_calibration
 
         if report is not None:
             from uatlite.lab.report.watch_page import write_watch
-        watching = Watch(watched_calibration(classifier), state, bound, time_column, text)
+        usual = read_columns(classifier).get("text", "text")
+        watching = Watch(watched_calibration(classifier), state, bound, time_column, text, usual)
     if scored is None and not state.exists():
         raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:

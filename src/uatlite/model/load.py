@@ -24,7 +24,7 @@ from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
 from uatlite.model.weights import behead
-from uatlite.text.files import hub_access, hub_answers
+from uatlite.text.files import hub_access, model_place, not_on_hub
 from uatlite.text.labels import listing
 from uatlite.values import Kind
 
@@ -150,8 +150,8 @@ def model_hash(model: PreTrainedModel) -> str:
 
 
 def _source(name: str) -> str:
-    """The directory of that name, or the name itself if it can be a hub id; raise if it is neither."""
-    path = Path(name).expanduser()
+    """`model_place`; raise where a directory holds no saved model."""
+    path = Path(model_place(name))
     if path.is_dir():
         if not (path / "config.json").is_file():
             held = listing(sorted(child.name for child in path.iterdir())) or "nothing"
@@ -162,9 +162,6 @@ def _source(name: str) -> str:
                 "Load it once with transformers and save it again: model.save_pretrained(directory)."
             )
         return str(path)
-    beside = path.parent != Path(".") and path.parent.is_dir()  # models/typo beside models/mine
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside or path.is_file():
-        raise ModelError(f"{name} is not a directory. Give the directory of a saved model, or a hub id (owner/name).")
     return name
 
 
@@ -192,12 +189,7 @@ def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(source).is_dir():
             raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
-        if not hub_answers():
-            reason = "the hub does not answer, and its cache has no copy"
-        raise ModelError(
-            f"{source} is no directory here, and {what} could not be loaded from the hub: {reason}. "
-            "Check the name and the network, or give a local directory."
-        ) from error
+        raise not_on_hub(source, what, reason) from error
 
 
 @contextmanager

@@ -47,7 +47,8 @@ class Job:
         layout = self.layout
         texts = [name for name in (layout.text, layout.pair, layout.options) if name is not None]
         carried = format_of(self.output) == "csv" if self.texts is None else self.texts
-        return tuple(dict.fromkeys([*(texts if carried else ()), *layout.meta]))
+        named = dict.fromkeys([*(texts if carried else ()), *layout.meta])
+        return tuple(name for name in named if name != "id" or layout.id != "id")  # else it stands in the output as id
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -173,7 +174,8 @@ class Summary(Tally):
             lines.append(f"{self.rejected:,} rows rejected; line numbers and reasons are in {self.rejects}")
         if self.truncated_texts:
             cut = f"{self.truncated_texts:,} texts were cut, {self.truncated_tokens:,} tokens in all"
-            lines.append(f"{cut}; --windows reads them whole")
+            how = "--windows" if self.job["calibration"] is None else "a classifier of calibrate --windows"
+            lines.append(f"{cut}; {how} reads them whole")
         if self.shift is not None:
             lines.append(self.shift.describe())
         return lines

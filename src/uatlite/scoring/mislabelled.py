@@ -6,13 +6,12 @@ from numpy.typing import ArrayLike
 from uatlite.errors import DataError
 from uatlite.scoring.scored_rows import scored_rows
 from uatlite.text.labels import class_indices
-from uatlite.text.rows import read_rows
 from uatlite.values import Integers, check_labels, check_probabilities
 
 
 def suspects(source: str, label: str, *, format: str | None = None) -> list[dict[str, object]]:
     """The rows of a scored and labelled file that are probably mislabelled, the surest first."""
-    rows = list(scored_rows(read_rows(source, format=format), ()))
+    rows = list(scored_rows(source, (), format=format))
     if not rows or label not in rows[0].values:
         raise DataError(
             f"{source} has no row with a column {label!r}. Score labelled rows and keep the label: uatlite predict DIR "

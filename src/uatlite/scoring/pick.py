@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from uatlite.errors import ConfigurationError, DataError, check_choice
-from uatlite.scoring.scored_rows import ScoredRow, columns_of_input, scored_rows
+from uatlite.scoring.scored_rows import ScoredRow, check_columns, columns_of_input, scored_files, scored_rows
 from uatlite.scoring.source import Source
 from uatlite.text.examples import example_of
-from uatlite.text.rows import read_rows
 from uatlite.text.schema import Layout
 from uatlite.trust.rule import column_of_score
 from uatlite.values import (
@@ -76,8 +74,11 @@ class Picked:
     reason: str
     inclusion: float
 
-    def as_row(self) -> dict[str, object]:
-        """The columns of the file to label; `label` is empty. A list of words is written as `tokens`."""
+    def as_row(self, *, predicted: bool = False) -> dict[str, object]:
+        """The columns of the file to label; `label` is empty. A list of words is written as `tokens`.
+
+        The prediction is left out unless asked for: who sees it agrees with it too often.
+        """
         text = self.row.text
         columns: dict[str, object] = {"id": self.row.id}
         if isinstance(text, Words):
@@ -88,29 +89,31 @@ class Picked:
             columns["options"] = list(text.options)
         elif isinstance(text, tuple):
             columns["text_pair"] = text[1]
-        design = {"reason": self.reason, "inclusion": self.inclusion}
-        return columns | {"label": "", "predicted": self.row.predicted, "confidence": self.row.confidence} | design
+        shown = {"predicted": self.row.predicted, "confidence": self.row.confidence} if predicted else {}
+        return {**columns, "label": "", **shown, "reason": self.reason, "inclusion": self.inclusion}
 
 
 def read_candidates(
     scored: str, asked: Mapping[str, str | None], *, id: str = "id", format: str | None = None
 ) -> list[Candidate]:
-    """The rows of a file that `uatlite predict` wrote.
+    """The rows of the files that `uatlite predict` wrote.
 
-    The columns of the texts are those asked for, by their roles, or else those of the file that was scored.
+    The columns of the texts are those asked for, by their roles, or else those of each file that was scored.
     """
-    source = Source(scored, format=format)
-    layout = source.layout(Layout(label=None, id=id), asked, columns_of_input(scored))
-    rows = list(scored_rows(source, ("confidence",)))
-    if not rows:
-        raise DataError(f"{scored} has no row to pick from.")
-    layout = source.text_layout(layout, "entities" if rows[0].answer_column == "entities" else "one")
-    try:
-        source.check(layout)
-    except DataError as error:
-        way = f"Score the file again and keep the text: uatlite predict … --text {layout.text} --keep-text"
-        raise DataError(f"{error} {way}") from error
-    return [Candidate.of(row, layout) for row in rows]
+    candidates: list[Candidate] = []
+    for file in scored_files(scored, format):
+        source = Source(file, format=format)
+        layout = source.layout(Layout(label=None, id=id), asked, columns_of_input(file))
+        rows = list(map(ScoredRow.of, source))
+        check_columns(rows[0], ("confidence",))
+        layout = source.text_layout(layout, "entities" if rows[0].answer_column == "entities" else "one")
+        try:
+            source.check(layout)
+        except DataError as error:
+            way = f"Score the file again and keep the text: uatlite predict … --text {layout.text} --keep-text"
+            raise DataError(f"{error} {way}") from error
+        candidates += [Candidate.of(row, layout) for row in rows]
+    return candidates
 
 
 def pick(
@@ -168,6 +171,8 @@ def _spread(rows: Sequence[Candidate], ranked: Sequence[int], count: int) -> lis
 
 def text_vectors(texts: Sequence[Text]) -> Floats:
     """Counts of words and pairs of words, hashed, of length 1: (texts, 4096)."""
+    from sklearn.feature_extraction.text import HashingVectorizer  # recheck in the torch-free installation has none
+
     hashing = HashingVectorizer(n_features=4096, ngram_range=(1, 2), norm="l2", alternate_sign=False)
     return np.asarray(hashing.transform([" ".join(strings(text)) for text in texts]).toarray())
 
@@ -184,7 +189,7 @@ def describe(picked: Sequence[Picked], rows: int) -> list[str]:
 
 def current_scores(source: str, score: str, *, format: str | None = None) -> Floats:
     """The score of a rule, (rows,), of the texts in scope of a scored file."""
-    rows = scored_rows(read_rows(source, format=format), (column_of_score(score),))
+    rows = scored_rows(source, (column_of_score(score),), format=format)
     return np.array([row.score(score) for row in rows if not row.truth("out_of_scope")])
 
 

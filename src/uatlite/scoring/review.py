@@ -18,8 +18,7 @@ import numpy as np
 
 from uatlite.classifier.display import ABSTAINING, CUT, OUT_OF_SCOPE, sentence
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, scored_rows
-from uatlite.text.rows import read_rows
+from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, scored_files, scored_rows
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.values import Floats, Integers
 
@@ -37,7 +36,7 @@ def review_rows(scored: str | Path, count: int) -> list[dict[str, Any]]:
         raise ConfigurationError(f"{count} rows to review are not 1 or more.")
     order = _order_of_file(scored)[:count].tolist()
     chosen = set(order)
-    rows = {i: row for i, row in enumerate(scored_rows(read_rows(scored), NEEDED)) if i in chosen}
+    rows = {i: row for i, row in enumerate(scored_rows(scored, NEEDED)) if i in chosen}
     return [_shown(rows[i]) for i in order]
 
 
@@ -56,8 +55,8 @@ def review_order(reasons: Sequence[str], above_threshold: Floats, confidence: Fl
 def _order_of_file(scored: str | Path) -> Integers:
     """The order of the rows of a file; one without the texts in it is an error."""
     reasons, numbers = list[str](), list[tuple[float | None, ...]]()
-    text = columns_of_input(scored).get("text")
-    for row in scored_rows(read_rows(scored), NEEDED):
+    text = columns_of_input(scored_files(scored)[0]).get("text")
+    for row in scored_rows(scored, NEEDED):
         if not reasons and (row.kept == ["id"] or (text and not {text, INPUT_PREFIX + text} & set(row.kept))):
             raise DataError(
                 f"{scored} holds no texts to look at; score the rows again with --keep-text, or into a .csv file, "

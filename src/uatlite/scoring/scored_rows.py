@@ -5,13 +5,14 @@ Rows of a service, and of the finished parts of a run, are read in the same way,
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from uatlite.errors import DataError
-from uatlite.text.rows import Reject, Row
+from uatlite.text.files import STDIN, row_files
+from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import read_record
 from uatlite.trust.rule import SCORES, column_of_score
 
@@ -21,6 +22,8 @@ NONE, _SEVERAL = "none", "several"
 """What a text is counted under that has no answer, or answers of several labels."""
 INPUT_PREFIX = "input_"
 """Put before the name of a kept column where the prediction has a column of that name."""
+BESIDE = (".rejects.jsonl", ".review.csv")
+"""How the names of files end that `predict` writes beside its rows."""
 TRUE, FALSE = ("true", "1"), ("false", "0")
 """How truth values are written, in whatever case."""
 
@@ -130,12 +133,20 @@ class ScoredRow:
         return DataError(f"{where}column {column!r} holds {self.values.get(column)!r}, where {what} is needed.")
 
 
-def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator[ScoredRow]:
-    """The rows of a file that `predict` wrote. A row that cannot be read is an error, and so is a missing column."""
-    for i, scored in enumerate(map(ScoredRow.of, rows)):
-        if not i:
-            check_columns(scored, needed)
-        yield scored
+def scored_files(source: str | Path, format: str | None = None) -> list[str]:
+    """The files of rows at a path or an address, without what `predict` writes beside them; standard input as '-'."""
+    if str(source) == STDIN:
+        return [STDIN]
+    return [file for file, _ in row_files(source, format) if not file.endswith(BESIDE)]
+
+
+def scored_rows(source: str | Path, needed: Sequence[str], *, format: str | None = None) -> Iterator[ScoredRow]:
+    """The rows of these files. A row that cannot be read is an error, and so is a missing column."""
+    for file in scored_files(source, format):
+        for i, scored in enumerate(map(ScoredRow.of, read_rows(file, format=format))):
+            if not i:
+                check_columns(scored, needed)
+            yield scored
 
 
 def check_columns(row: ScoredRow, needed: Sequence[str]) -> None:

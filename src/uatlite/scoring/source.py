@@ -17,7 +17,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from uatlite.classifier.answer_kind import AnyKind
-from uatlite.classifier.product import KINDS
+from uatlite.classifier.product import KINDS, Product
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
@@ -32,6 +32,9 @@ BLOCK_ROWS = 512
 BLOCK_CHARACTERS = 4_000_000
 READ_BYTES = 1 << 20
 
+PICKED = {"text": "text", "pair": "text_pair", "options": "options", "label": "label"}
+"""Role (`Layout.columns`) -> the column that `pick` writes, whatever it is called elsewhere."""
+
 Item = Example | Reject
 
 
@@ -43,6 +46,8 @@ class Source:
         self.format = format
         rows = read_rows(name, format=format)
         self._first = list(islice(rows, LOOK_AHEAD))
+        if not self._first:
+            raise DataError(f"{'standard input' if name == STDIN else name} is empty: it has no row.")
         self._rows: Iterator[Row | Reject] = chain(self._first, rows)
 
     def __iter__(self) -> Iterator[Row | Reject]:
@@ -51,11 +56,12 @@ class Source:
     def layout(self, layout: Layout, asked: Mapping[str, str | None], remembered: Mapping[str, str]) -> Layout:
         """The layout with the columns that a user asked for, or else with those of the calibration rows.
 
-        Roles are those of `Layout.columns`. A remembered column that the input does not have is left aside: the usual
-        one of the layout stands.
+        Roles are those of `Layout.columns`. Where the input does not have a remembered column, that of `pick` is taken.
         """
-        there = {role: remembered[role] for role in asked if role in remembered and self._has(remembered[role])}
-        chosen: dict[str, Any] = there | {role: column for role, column in asked.items() if column}
+        chosen: dict[str, Any] = {role: column for role, column in asked.items() if column}
+        for role in (asked.keys() & remembered.keys()) - chosen.keys():
+            picked = not self._has(remembered[role]) and self._has(PICKED[role])
+            chosen[role] = PICKED[role] if picked else remembered[role]
         return replace(layout, **chosen)
 
     def text_layout(self, layout: Layout, kind: Kind) -> Layout:
@@ -86,6 +92,14 @@ class Source:
                 "columns: --text tokens --label tags."
             )
         return replace(found, codes=())
+
+    def labelled_for(
+        self, product: Product[Any], asked: Mapping[str, str | None], *, strict: bool = False, filled: bool = False
+    ) -> "LabelledRows":
+        """The labelled rows for a product, by the columns that a user asked for or that are stored with it."""
+        classes = product.class_names or tuple(ascii_uppercase)
+        layout = self.layout(Layout(label=None, codes=classes, meta=("inclusion",)), asked, product.columns)
+        return self.labelled(self.gold_layout(layout, product.kind.name), classes, strict=strict, filled=filled)
 
     def check_job(self, job: Job) -> None:
         """Raise before the model is loaded where the output may not be written, or a column is missing."""
@@ -153,6 +167,7 @@ class Source:
             gold=[getattr(example, field) for example in examples],
             meta=[example.meta for example in examples],
             rejects=rejects,
+            layout=layout,
         )
 
     def texts(self, layout: Layout, *, strict: bool = False, most: int | None = None) -> list[Text]:
@@ -163,6 +178,12 @@ class Source:
         if not texts:
             raise DataError(f"{self.name} has no usable text; is the column {layout.text!r} right?")
         return texts
+
+    def texts_for(
+        self, columns: Mapping[str, str], asked: Mapping[str, str | None], *, most: int | None = None
+    ) -> list[Text]:
+        """The texts, by the columns that a user asked for or that are stored with a classifier."""
+        return self.texts(self.layout(Layout(label=None), asked, columns), most=most)
 
     def estimate(self) -> int | None:
         """About how many rows there are: line ends, or the number in a Parquet file.
@@ -187,6 +208,7 @@ class LabelledRows:
     meta: list[Mapping[str, object]]
     """the layout's `meta` columns of each row"""
     rejects: list[Reject]
+    layout: Layout
 
 
 def _checked_filled(row: Row | Reject, label: str) -> Row | Reject:

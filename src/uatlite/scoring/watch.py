@@ -23,9 +23,9 @@ from uatlite.classifier.record import Calibration
 from uatlite.classifier.saving import read
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
-from uatlite.scoring.scored_rows import ScoredRow, check_columns
+from uatlite.scoring.scored_rows import ScoredRow, check_columns, scored_files
 from uatlite.scoring.watch_state import CountedFile, HourTally, WatchedRow, WatchState, hour_of
-from uatlite.text.files import is_remote, row_files
+from uatlite.text.files import is_remote
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
@@ -35,8 +35,6 @@ BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
-BESIDE = (".rejects.jsonl", ".review.csv")
-"""How the names of files end that `predict` writes beside its rows."""
 _CHUNK = 1 << 20
 
 
@@ -62,7 +60,9 @@ class Watch:
     time: str | None = None
     """the column of the time of a row; by default the time of its file"""
     text: str | None = None
-    """the column of the text, for a page; by default the column `text`, if there is one"""
+    """the column of the text, for a page; by default `usual`, if there is one"""
+    usual: str = "text"
+    """the column of the text where none is named: that of calibration"""
     patience: float = PATIENCE
     block: int = BLOCK
 
@@ -205,8 +205,7 @@ def first_row(source: str | Path) -> Row | None:
 
 def _files(source: str | Path) -> list[Path]:
     empty = Path(source).is_dir() and not any(Path(source).iterdir())
-    files = [] if empty else [Path(str(path)) for path, _ in row_files(source)]
-    return [path for path in files if not path.name.endswith(BESIDE)]
+    return [] if empty else [Path(path) for path in scored_files(source)]
 
 
 def _grown(path: Path, counted: Sequence[CountedFile]) -> GrownFile | None:

@@ -88,10 +88,11 @@ def _add_answers(api: FastAPI, service: Service) -> None:
 
     @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
-        """Each text gets the same prediction as if it were sent alone."""
+        """Each text gets the same prediction as if it were sent alone; one that cannot be read gets an error."""
         rows = await until_disconnect(request.receive, service.predict(body.texts))
         told = {"calibrated": predictor.calibration is not None, "method": predictor.settings.method.name}
-        answer = response.model_validate({"predictions": rows, "shift": await service.traffic.add(rows), **told})
+        shift = await service.traffic.add([row for row in rows if "error" not in row])
+        answer = response.model_validate({"predictions": rows, "shift": shift, **told})
         # FastAPI would validate again what is known to be valid, and encode it slowly.
         return Response(answer.model_dump_json(), media_type="application/json")
 

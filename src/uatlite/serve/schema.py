@@ -23,7 +23,7 @@ from uatlite.classifier.many_labels import LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Predictions
 from uatlite.scoring.watch_state import WatchState
-from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT
+from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT, ErrorResponse
 from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.rule import RiskLine
 from uatlite.values import Choices, Kind, Words
@@ -51,9 +51,8 @@ TextIn = Annotated[
 ]
 """A text, a pair of texts (premise and hypothesis, question and context), or a question with options."""
 
-_WordList = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 TaggedIn = Annotated[
-    Annotated[str, Tag(TEXT)] | Annotated[_WordList, AfterValidator(lambda sent: Words(tuple(sent))), Tag(AS_WORDS)],
+    Annotated[str, Tag(TEXT)] | Annotated[list[str], AfterValidator(lambda sent: Words(tuple(sent))), Tag(AS_WORDS)],
     Discriminator(lambda value: AS_WORDS if isinstance(value, list | tuple) else TEXT),
 ]
 """A text, or the list of its words."""
@@ -254,8 +253,9 @@ class PredictResponse(BaseModel):
 
 
 def response_of(answer: type[BaseModel]) -> type[PredictResponse]:
-    """The response with answers of this kind."""
-    fields: Any = {"predictions": (list[answer], ...)}  # type: ignore[valid-type]
+    """The response with answers of this kind; a text that cannot be read has an error in its place."""
+    either: Any = Annotated[answer | ErrorResponse, Field(union_mode="left_to_right")]
+    fields: Any = {"predictions": (list[either], ...)}
     return create_model("PredictResponse", __base__=PredictResponse, __doc__=PredictResponse.__doc__, **fields)
 
 

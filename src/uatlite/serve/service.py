@@ -126,16 +126,18 @@ class Service:
         return self._open and len(self._texts) < self.limits.waiting
 
     async def predict(self, texts: Sequence[Text]) -> list[_Row]:
-        """The rows of texts, in order, each with the fields of its answer.
+        """The rows of texts, in order, each with the fields of its answer; that of a faulty text says what is wrong.
 
-        Raises a `Refusal` where texts are faulty, or the service is full or too slow.
+        Raises a `Refusal` where all texts are faulty, or the service is full or too slow.
         """
         if len(texts) > (most := self.limits.texts):
             raise invalid("texts", f"{len(texts)} texts, but a request may have at most {most}")
-        faults = [(f"texts[{i}]", self._fault(text, self.limits.characters)) for i, text in enumerate(texts)]
-        if named := [(field, fault) for field, fault in faults if fault is not None]:
-            raise Refusal(422, fields=named[:MOST_FAULTS])
-        return await self._submit(self._texts, texts)
+        faults = [self._fault(text, self.limits.characters) for text in texts]
+        taken = [text for text, fault in zip(texts, faults, strict=True) if fault is None]
+        if not taken:
+            raise Refusal(422, fields=[(f"texts[{i}]", str(fault)) for i, fault in enumerate(faults)][:MOST_FAULTS])
+        rows = iter(await self._submit(self._texts, taken))
+        return [next(rows) if fault is None else {"error": {"code": "invalid", "message": fault}} for fault in faults]
 
     async def explain(self, text: Text, asked: BaseModel) -> BaseModel:
         """What explains a text; raises a `Refusal` where the text or the settings do not allow it."""

@@ -165,10 +165,10 @@ def _words(value: object, where: str) -> Words:
 
 
 def _clean(value: object, where: str, replacements: Sequence[tuple[str, str]] = ()) -> str:
-    if value is None:
-        raise InputError(f"no text in {where}")
+    if value is None or value != value:
+        raise InputError(f"no text in {where}{'' if value is None else ': it holds nan, a missing number'}")
     if not isinstance(value, str):
-        raise InputError(f"{where} holds a {type(value).__name__}, not text")
+        raise InputError(f"{where} holds {value!r:.40}, which is no text")
     for markup, instead in replacements:
         value = value.replace(markup, instead)
     value = value.strip()

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from uatlite.errors import DataError, InputError, MissingDependency, check_choice
+from uatlite.errors import DataError, InputError, MissingDependency, ModelError, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
 _EXTENSIONS = {
@@ -37,6 +37,12 @@ Line = tuple[int, bytes]
 _SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
 """module, name: what these libraries look at before they use the network"""
 
+_SIGNATURES = {
+    (b"\xff\xfe", b"\xfe\xff"): "is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8",
+    (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"): "is an Excel workbook or an archive; save the sheet as CSV",
+    (b"PAR1",): "is a Parquet file; name it .parquet, or give the format: --format parquet",
+}
+"""How a file begins that holds no lines of text -> what it is, and what to do."""
 UNPACK_ERRORS = (EOFError, zlib.error, OSError)  # raised while reading a broken gzip stream or a failing disk
 
 
@@ -124,7 +130,8 @@ def row_files(source: str | Path, format: str | None = None) -> list[tuple[str, 
     if inside is None:
         name = format or format_of(source)
         if name is None:
-            file = Path(source).name
+            with open_bytes(source):  # raises where its first bytes say what it is
+                file = Path(source).name
             raise DataError(f"{file}: unknown kind of file; {_expected()}. Or give the format: --format csv")
         return [(str(source), name)]
     of_rows = [(file, name) for file in sorted(inside) if Path(file).name[0] != "." and (name := format_of(file))]
@@ -139,11 +146,12 @@ def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
     given = str(source) == STDIN
     with nullcontext(sys.stdin.buffer) if given else open_file(source) as file:  # standard input stays open
         buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
-        start = buffered.peek(2)[:2]
-        if start in (b"\xff\xfe", b"\xfe\xff"):
-            name = "standard input" if given else source
-            raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
-        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == b"\x1f\x8b" else buffered)
+        start = buffered.peek(512)[:512]
+        packed = start.startswith(b"\x1f\x8b")
+        binary = f"is a binary file, not lines of text; {_expected()}" if b"\0" in start and not packed else ""
+        if what := next((what for signs, what in _SIGNATURES.items() if start.startswith(signs)), binary):
+            raise DataError(f"{'standard input' if given else source} {what}.")
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if packed else buffered)
 
 
 def decoded(line: int, raw: bytes) -> str:
@@ -205,18 +213,42 @@ def hub_access(name: str) -> Iterator[None]:
             setattr(module, switch, value)
 
 
+def model_place(name: str | Path) -> str:
+    """The directory of that name, or the name itself if it can be a hub id; raise if it is neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    beside = path.parent != Path(".") and path.parent.is_dir()  # models/typo beside models/mine
+    if path.is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1 or beside or path.is_file():
+        raise ModelError(f"{name} is not a directory. Give the directory of a saved model, or a hub id (owner/name).")
+    try:
+        import_module("transformers")
+    except ModuleNotFoundError as error:
+        way = "a model of the hub needs PyTorch: pip install 'uatlite[torch]'"
+        raise ModelError(f"{name} is no directory here, and {way}") from error
+    return str(name)
+
+
+def not_on_hub(name: str, what: str, reason: str) -> ModelError:
+    """The error for a name that is no directory, and which the hub does not have either."""
+    if not hub_answers():
+        reason = "the hub does not answer, and its cache has no copy"
+    return ModelError(
+        f"{name} is no directory here, and {what} could not be loaded from the hub: {reason}. Check the name and the "
+        "network, or give a local directory."
+    )
+
+
 def file_beside(name: str | Path, file: str) -> Path | None:
     """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
-    local = Path(name).expanduser()
-    if local.exists():
-        return local / file if (local / file).is_file() else None
-    try:
-        from transformers.utils import cached_file
-    except ModuleNotFoundError as error:
-        raise MissingDependency("transformers", "torch") from error
-    with hub_access(str(name)):
+    place = model_place(name)
+    if os.path.isdir(place):
+        return Path(place) / file if (Path(place) / file).is_file() else None
+    from transformers.utils import cached_file
+
+    with hub_access(place):
         path = cached_file(
-            str(name),
+            place,
             file,
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,

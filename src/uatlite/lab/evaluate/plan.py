@@ -3,7 +3,7 @@
 `inventory` says where each split of each task would be read from.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -15,7 +15,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Resampling
-from uatlite.text.files import row_files
+from uatlite.scoring.source import Source
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task, catalogue, find_task
 from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
@@ -258,24 +258,31 @@ def choose_set(
     task: str | None,
     data: Path | None,
     *,
-    text: str,
-    text_pair: str | None,
-    label: str,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
     out_of_scope: str | None = None,
+    remembered: Mapping[str, str] = {},
 ) -> SetChoice:
-    """The set to evaluate: a task by name, or the user's file and its columns.
+    """The set to evaluate: a task by name, or the user's file; its columns are those asked for, or those remembered.
 
     Columns with a task are an error, but for those of the texts where a file out of scope has them.
     """
-    layout = Layout(text=text, pair=text_pair, label=label)
-    chosen = unless_default(layout)
+    chosen = unless_default(Layout(text=text or Layout().text, pair=text_pair, label=label))
     check_source(task, data, **(chosen if out_of_scope is None else {"label": chosen["label"]}))
     if data is not None:
-        return SetChoice(task_from_file(data, layout))
+        source, asked = Source(str(data)), {"text": text, "pair": text_pair, "label": label}
+        return SetChoice(task_from_file(data, source.layout(Layout(), asked, remembered), rows=list(source)))
     return parse_set(str(task))
 
 
-def choose_out_of_scope(given: str | None, *, text: str, text_pair: str | None) -> SetChoice | None:
+def choose_out_of_scope(
+    given: str | None,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    remembered: Mapping[str, str] = {},
+) -> SetChoice | None:
     """Texts out of scope: a task or a split by name, or a file, of which only the columns of texts are read."""
     if given is None:
         return None
@@ -288,12 +295,12 @@ def choose_out_of_scope(given: str | None, *, text: str, text_pair: str | None) 
             f"--out-of-scope {given} is neither a file nor a task; the tasks are {', '.join(catalogue())}."
             f"{nearest(name, catalogue())}"
         )
-    row_files(path)
+    asked = {"text": text, "pair": text_pair}
     task = Task(
         name=path.name.split(".")[0],
         title=f"the user's file {path.name}",
         labels=(),
-        layout=Layout(text=text, pair=text_pair, label=None),
+        layout=Source(given).layout(Layout(label=None), asked, remembered),
         path=path,
         splits={"all": Split()},
     )

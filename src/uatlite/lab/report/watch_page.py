@@ -169,7 +169,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         labels=labels,
         changed=changed,
         strange=_STRANGE,
-        column=watch.text or "text",
+        column=watch.text or watch.usual,
         past=[past for past in state.alarms if past.answer is not None],
         hour=spelt_hour,
     )

@@ -127,7 +127,7 @@ async function run() {
   const worker = async () => {
     for (let piece = pieces.shift(); piece && !mine.signal.aborted; piece = pieces.shift()) {
       const reply = await post("predict", { texts: piece.map((one) => one.text) }, mine.signal);
-      piece.forEach((one, i) => scored.push({ ...one, answer: reply.predictions[i] }));
+      scored.push(...piece.map((one, i) => ({ ...one, answer: reply.predictions[i] })).filter((one) => !one.answer.error));
       shift = reply.shift;
       advance(scored.length, good.length, begun);
     }
