@@ -211,7 +211,32 @@ assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    assert "1 rows rejected" in done.stderr
+    assert "1 row rejected" in done.stderr
     assert "torch is not installed; this needs it: pip install 'uatlite[torch]'" in done.stderr
     written = (tmp_path / "out.csv").read_text().splitlines()
     assert len(written) == 41
+
+
+@pytest.mark.parametrize("scipy", [True, False])
+def test_calibrating_without_torch_takes_scipy_alone(int8, labelled, tmp_path, scipy):
+    """calibrate, recheck and predict of an exported classifier; and what is said of a name that is none."""
+    rows = tmp_path / "rows.jsonl"
+    texts, labels = labelled(300)
+    lines = [{"text": text, "label": int(label)} for text, label in zip(texts, labels, strict=True)]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    blocked = BLOCKED.replace('"scipy", ', "") if scipy else BLOCKED
+    code = f"{blocked}\nfrom uatlite.cli import main\nmain(sys.argv[1:])"
+
+    def run(*arguments):
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("calibrate", int8, rows, "--target-risk", 0.9, "-o", tmp_path / "clf")
+    if not scipy:
+        assert done.stderr == "Error: scipy is not installed; this needs it: pip install 'uatlite[calibrate]'\n"
+        gone = run("predict", "my-clasifier", rows, "-o", tmp_path / "out.csv")
+        assert "my-clasifier is no directory here, and a model of the hub needs PyTorch" in gone.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert "The promise holds" in run("recheck", tmp_path / "clf", rows).stderr
+    assert "300 rows scored" in run("predict", tmp_path / "clf", rows, "-o", tmp_path / "out.csv").stderr

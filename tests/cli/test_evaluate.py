@@ -32,6 +32,13 @@ def test_a_table_is_printed_and_everything_is_written(run, model_dir, reviews, t
     results = json.loads((home / "results.json").read_text())
     assert results["contenders"] == ["base", "base+ts", "uat:samples=2+ts"]
     assert all(run.complete for run in Store(home / "store").runs())
+    again = ("evaluate", model_dir, "--data", reviews, *OF_REVIEWS, "--methods", "base", "--resamples", 20, "-o", home)
+    assert "holds the results of an evaluation; give another directory, or --resume" in run(*again, code=2).said
+    assert json.loads((home / "results.json").read_text()) == results
+    stamps = {path: path.stat().st_mtime_ns for path in home.glob("store/run=*/*.parquet")}
+    run(*again, "--resume")
+    assert json.loads((home / "results.json").read_text())["contenders"] == ["base"]
+    assert {path: path.stat().st_mtime_ns for path in home.glob("store/run=*/*.parquet")} == stamps
 
 
 def test_a_method_named_alone_suggests_its_calibrator(run, model_dir, reviews, tmp_path):

@@ -77,7 +77,7 @@ CASES = {
         columns="",
         asked="--target-risk 0.5 --target-recall 0.2",
         broken={"tags": ["B-person"]},
-        reason="1 tags for",
+        reason="1 tag for",
         refused={"--target-coverage 0.5": "--target-coverage is not for a model of entities; use --target-risk or"},
         first="entities abstain reason above_threshold confidence log_odds missed missed_at",
     ),

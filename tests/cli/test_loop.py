@@ -35,7 +35,7 @@ def test_from_scored_rows_to_a_new_version_and_back(calibrated_dir, scored, tmp_
     labelled.write_text("\n".join(map(json.dumps, rows)))
     recheck = ("recheck", calibrated_dir, labelled)
     said = run(*recheck).err
-    assert "1 rows left out; the first: line 1, no label" in said
+    assert "1 row left out; the first: line 1, no label" in said
     assert "Promised: at most 90.00%" in said
     assert "labelled answers are wrong, a risk of" in said
     assert not (calibrated_dir / "versions").exists()
@@ -56,7 +56,7 @@ def test_rows_to_label_and_suspects(scored, tmp_path, run):
     run("pick", scored, "--text", "body", "--budget", 40, "-o", spread)
     assert len(rows_of(spread)) == 40
     done = run("pick", scored, "--errors", "--label", "stars", "-o", tmp_path / "suspects.csv")
-    assert "rows are probably mislabelled" in done.err
+    assert "rows probably mislabelled" in done.err
     run("pick", scored, "--budget", 40, "-o", known)
     assert known.read_bytes() == spread.read_bytes()  # its summary knows the column
     done = run("pick", scored, "--text", "words", "-o", tmp_path / "x.jsonl", code=2)

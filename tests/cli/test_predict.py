@@ -66,7 +66,48 @@ def test_the_columns_of_calibration_are_remembered(calibrated, data, tmp_path, r
     neither = tmp_path / "neither.jsonl"
     neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
     done = run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl", code=2)
-    assert "There is no column 'text'; the columns are: words" in done.err
+    assert "There is no column 'body'; the columns are: words" in done.err
+
+
+def test_every_command_reads_the_columns_of_calibration(calibrated, data, tmp_path, run):
+    """evaluate, export, int8 with calibration, calibrate; and scored files of a directory, for pick and review."""
+    texts = "On 179 texts logits differ"
+    asked = ("--methods", "base,ts", "--resamples", 20, "--limit", 20)
+    run("evaluate", calibrated, "--data", rows_with_text(data, tmp_path), *asked, "-o", tmp_path / "eval")
+    assert texts in run("export", calibrated, "--texts", data, "-o", tmp_path / "fp32").err
+    said = run("export", calibrated, "--int8", "--calibrate", data, "-o", tmp_path / "int8").err
+    assert texts in said
+    assert "at least 70.0% of rows are answered" in said  # as the classifier
+    assert f"1 row rejected; line numbers and reasons are in {tmp_path / 'int8' / 'rejects.jsonl'}" in said
+    before, after = (read(directory) for directory in (calibrated, tmp_path / "int8"))
+    assert (after.columns, after.calibration.asked) == (before.columns, before.calibration.asked)
+    assert after.calibration.calibrator.name == "temperature"
+    run("calibrate", tmp_path / "int8", data, "--target-coverage", 0.5, "-o", tmp_path / "again")
+    assert read(tmp_path / "again").columns == before.columns
+    (tmp_path / "scored").mkdir()
+    for name in ("monday.csv", "tuesday.csv"):  # with rejected rows beside them
+        run("predict", calibrated, data, "-o", tmp_path / "scored" / name, "--review", 3)
+    run("pick", tmp_path / "scored", "--budget", 300, "-o", tmp_path / "to_label.jsonl")
+    assert len(rows_of(tmp_path / "to_label.jsonl")) == 300  # of both files
+    assert "body" in run("review", tmp_path / "scored").out
+
+
+def rows_with_text(data, directory):
+    """The rows of a file that have a text."""
+    path = directory / "good.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(data) if row["body"]))
+    return path
+
+
+def test_the_id_stands_once(calibrated, tmp_path, run):
+    (tmp_path / "in.csv").write_text("id,body\n7,a1 a2\n")
+    run("predict", calibrated, tmp_path / "in.csv", "-o", tmp_path / "out.jsonl", "--keep", "id")
+    (row,) = rows_of(tmp_path / "out.jsonl")
+    assert (row["id"], "input_id" in row) == ("7", False)
+    other = ("--id", "body", "--keep", "id", "--overwrite")
+    assert "1 row scored" in run("predict", calibrated, tmp_path / "in.csv", "-o", tmp_path / "out.jsonl", *other).err
+    (row,) = rows_of(tmp_path / "out.jsonl")
+    assert (row["id"], row["input_id"]) == ("a1 a2", "7")
 
 
 def test_the_input_and_what_was_saved_are_read_once(calibrated, data, run, tmp_path, counted):
@@ -129,8 +170,12 @@ def test_a_shift_is_warned_of(calibrated, tmp_path, run):
         ("predict CAL DATA -o OUT.csv --text body --strict", "line 8: no text in column 'body'"),
         ("predict CAL DATA -o OUT.csv --text body --method uat", "calibrated with method base"),
         ("predict CAL nowhere.csv -o OUT.csv", "nowhere.csv does not exist"),
+        ("predict CAL /dev/null -o OUT.csv --format csv", "/dev/null is empty: it has no row"),
         ("predict no/such/model DATA -o OUT.csv --text body", "is not a directory"),
-        ("predict no/such/model DATA -o OUT.csv", "There is no column 'text'"),
+        ("predict no/such/model DATA -o OUT.csv", "is not a directory"),  # before a column is looked for
+        ("predict DIR DATA -o OUT.csv", "is not a directory"),
+        ("export CAL -o DIR --reference DATA", "--reference is not for an export without --calibrate"),
+        ("export CAL -o DIR --texts DATA --text bdy", "There is no column 'bdy'"),
         ("predict no/such/model DATA -o OUT.doc --text body", "is not one of: jsonl, csv, parquet"),
         (
             "predict CAL DATA -o OUT.csv --text body --keep stars,bdy",

@@ -58,7 +58,7 @@ def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path):
 BROKEN = {
     "one": [
         (b'{"text": ""}', "no text"),
-        (b'{"text": 3}', "holds a int"),
+        (b'{"text": 3}', "holds 3, which is no text"),
         (b"{broken", "broken JSON"),
         (b'{"other": 1}', "no text"),
         (b'"\xff"', "not UTF-8"),
@@ -68,7 +68,11 @@ BROKEN = {
         (b'{"tokens": ["a1", ""]}', "column 'tokens'"),
         (b"{broken", "broken JSON"),
     ],
-    "labels": [(b'{"text": ""}', "no text"), (b'{"text": 3}', "holds a int"), (b"{broken", "broken JSON")],
+    "labels": [
+        (b'{"text": ""}', "no text"),
+        (b'{"text": 3}', "holds 3, which is no text"),
+        (b"{broken", "broken JSON"),
+    ],
 }
 """Kind -> rows that cannot be scored, and a part of the reason."""
 

@@ -11,7 +11,7 @@ from uatlite.errors import DataError
 from uatlite.scoring.scored_rows import ScoredRow, scored_rows
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchedRow
-from uatlite.text.rows import Row, read_rows
+from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
@@ -56,7 +56,7 @@ def test_every_format_and_memory_hold_the_same(name, tmp_path):
     for suffix in ("parquet", "jsonl", "csv"):
         with row_writer(tmp_path / f"a.{suffix}") as write:
             write(row)
-        rows += scored_rows(read_rows(tmp_path / f"a.{suffix}"), ("scope",))
+        rows += scored_rows(tmp_path / f"a.{suffix}", ("scope",))
     for scored in rows:
         assert (scored.answer, scored.counted_label, scored.answered) == (answer, label, False)
         watched = WatchedRow.of(scored, "logit-margin", HOUR)
@@ -101,7 +101,7 @@ def test_files_that_are_not_scored_say_why(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"label": "a"}) + "\n{broken\n")
     with pytest.raises(DataError, match=r"rows\.jsonl, line 2: broken JSON.*Score the rows again"):
-        list(scored_rows(read_rows(path), ()))
+        list(scored_rows(path, ()))
     path.write_text(json.dumps({"label": "a", "confidence": "sure"}) + "\n")
     with pytest.raises(DataError, match=r"rows\.jsonl, line 1: column 'confidence' holds 'sure', where a number"):
-        [row.number("confidence") for row in scored_rows(read_rows(path), ())]
+        [row.number("confidence") for row in scored_rows(path, ())]

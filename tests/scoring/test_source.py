@@ -50,18 +50,18 @@ def test_words_with_tags(tmp_path):
     rows = labelled(path, ("LOC", "PER"))
     assert rows.texts == [Words(("Ada", "Lovelace")), Words(("nobody",))]
     assert rows.gold == [(Span(0, 12, "PER"),), ()]
-    assert [(reject.line, reject.reason) for reject in rows.rejects] == [(2, "2 tags for 1 words")]
-    with pytest.raises(DataError, match=r"line 2: 2 tags for 1 words\. Without --strict such rows are listed"):
+    assert [(reject.line, reject.reason) for reject in rows.rejects] == [(2, "2 tags for 1 word")]
+    with pytest.raises(DataError, match=r"line 2: 2 tags for 1 word\. Without --strict such rows are listed"):
         labelled(path, ("LOC", "PER"), strict=True)
 
 
 def test_files_without_a_usable_row(tmp_path):
     empty = tmp_path / "empty.conll"
     empty.write_text("\n\n")
-    with pytest.raises(DataError, match="has no usable row"):
+    with pytest.raises(DataError, match="is empty"):
         labelled(empty, ("PER",))
     path = write(tmp_path / "rows.jsonl", [{"tokens": ["Ada"], "tags": ["B-PER", "O"]}])
-    with pytest.raises(DataError, match=r"no usable row \(1 rejected; the first: line 1, 2 tags for 1 words\)"):
+    with pytest.raises(DataError, match=r"no usable row \(1 rejected; the first: line 1, 2 tags for 1 word\)"):
         labelled(path, ("PER",))
 
 
@@ -83,6 +83,24 @@ def test_the_first_rows_say_which_remembered_columns_there_are(columns, text, la
         assert (layout.text, layout.label) == (text, label)
         assert source.layout(Layout(), {"text": "other"}, {"text": "body"}).text == "other"
         assert len(list(source.items(layout))) == 151
+
+
+def test_what_pick_writes_stands_in_for_remembered_columns_and_none_is_dropped(tmp_path):
+    remembered = {"text": "premise", "pair": "hypothesis", "label": "verdict"}
+    asked = dict.fromkeys(("text", "pair", "label"))
+    picked = Source(str(write(tmp_path / "picked.jsonl", [{"text": "a", "text_pair": "b", "label": "yes"}])))
+    layout = picked.layout(Layout(), asked, remembered)
+    assert (layout.text, layout.pair, layout.label) == ("text", "text_pair", "label")
+    single = Source(str(write(tmp_path / "single.jsonl", [{"premise": "a"}])))
+    with pytest.raises(DataError, match="There is no column 'hypothesis'"):  # a pair is not read as one text
+        single.check(single.layout(Layout(), asked, remembered))
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", ""), ("b.csv", "text\n"), ("c.jsonl", "\n")])
+def test_an_input_without_a_row_says_so(name, content, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=rf"{name} is empty: it has no row"):
+        Source(str(tmp_path / name))
 
 
 def test_words_are_for_models_of_entities(tmp_path):

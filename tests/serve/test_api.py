@@ -45,6 +45,23 @@ def test_an_answer_is_what_the_product_says(api, product, name, made_texts):
     assert api.post("/predict", json={"texts": TEXT}).json()["predictions"] == predicted(api, [TEXT])  # a list of one
 
 
+EMPTY = {"classifier": ["", ("a1", " "), "x" * 20_001], "labeler": ["  "], "tagger": ["", [], ["a1", ""]]}
+
+
+@pytest.mark.parametrize(("product", "name"), [(name, name) for name in PRODUCTS], indirect=["product"])
+def test_a_faulty_text_gets_an_error_of_its_own_beside_the_answers_of_the_others(api, product, name, made_texts):
+    good = made_texts(25, seed=5)
+    faulty = api.post("/predict", json={"texts": [good[0], *EMPTY[name], *good[1:]]})
+    alone = api.post("/predict", json={"texts": good}).json()
+    errors = faulty.json()["predictions"][1 : len(EMPTY[name]) + 1]
+    assert faulty.status_code == 200
+    assert {error["error"]["code"] for error in errors} == {"invalid"}
+    assert all(error["error"]["message"] for error in errors)
+    answers = [answer for answer in faulty.json()["predictions"] if "error" not in answer]
+    assert [answer["reason"] for answer in answers] == [answer["reason"] for answer in alone["predictions"]]
+    assert faulty.json()["shift"]["shifted"] == alone["shift"]["shifted"]  # by the texts that were read
+
+
 def test_a_text_alone_is_answered_to_the_bit(client, classifier):
     assert predicted(client, [TEXT])[0]["probabilities"] == classifier.predict([TEXT])[0].probabilities
 

@@ -81,13 +81,14 @@ REFUSED = [
         ({}, Layout(), "no text in column 'text'"),
         ({"text": None}, Layout(), "no text in column 'text'"),
         ({"text": "  \n"}, Layout(), "no text in column 'text'"),
-        ({"text": 7}, Layout(), "column 'text' holds a int, not text"),
-        ({"text": ["a", 1]}, Layout(), "column 'text' holds a list, not text"),
+        ({"text": 7}, Layout(), "column 'text' holds 7, which is no text"),
+        ({"text": float("nan")}, Layout(), "no text in column 'text': it holds nan, a missing number"),
+        ({"text": ["a", 1]}, Layout(), "column 'text' holds ['a', 1], which is no text"),
         ({"text": "\ud800"}, Layout(), "column 'text' holds half a surrogate pair"),
         ({"text": "q", "pair": ""}, Layout(pair="pair"), "no text in column 'pair'"),
         ({"text": "q", "o": ["x"]}, Layout(options="o"), "column 'o' does not hold two or more options"),
         ({"text": "q", "o": "x or y"}, Layout(options="o"), "column 'o' is not a list or an object in JSON"),
-        ({"text": "q", "o": ["x", 3]}, Layout(options="o"), "an option in column 'o' holds a int, not text"),
+        ({"text": "q", "o": ["x", 3]}, Layout(options="o"), "an option in column 'o' holds 3, which is no text"),
     ]),
     *(({"text": "one", "label": value}, Layout(), CLASSES, reason) for value, reason in [
         ("neutral", "unknown label 'neutral' in column 'label'"),
@@ -99,7 +100,7 @@ REFUSED = [
     ]),
     ({"text": "one", "label": 2}, Layout(codes=CLASSES), CLASSES, "label 2 in column 'label', where there are 0 to 1"),
     *(({"tokens": tokens, "tags": tags}, TAGS, TYPES, reason) for tokens, tags, reason in [
-        (["Ada"], ["O", "O"], "2 tags for 1 words"),
+        (["Ada"], ["O", "O"], "2 tags for 1 word"),
         (["Ada", ""], ["O", "O"], "word 2 of 2 in column 'tokens' is empty"),
         (["Ada", " \n"], ["O", "O"], "word 2 of 2 in column 'tokens' is empty"),
         ([], [], "no words in column 'tokens'"),
@@ -224,7 +225,7 @@ def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):
     assert got[0] == Example("7", "one", 1, {"lang": "en"})
     assert got[4] == Example("in.jsonl:5", "three", 0)
     assert [(row.line, row.reason.split(":")[0]) for row in got[1:4]] == [
-        (2, "column 'text' holds a int, not text"),
+        (2, "column 'text' holds 3, which is no text"),
         (3, "broken JSON"),
         (4, "unknown label 'perhaps' in column 'label'"),
     ]

@@ -65,7 +65,7 @@ READ = {
         [
             (2, "not UTF-8"),
             (3, "3 fields where the header has 2"),
-            (4, "1 fields where the header has 2"),
+            (4, "1 field where the header has 2"),
             (5, "',' expected after '\"' (lines 5 to 5): is a quote left open?"),
             (6, {"id": "5", "text": "café"}),
         ],
@@ -140,6 +140,11 @@ def test_a_broken_gzip_stream_is_an_error_after_the_rows_that_are_whole(tmp_path
     [
         ("a.csv", "text,text\na,b\n", "repeats the column 'text'"),
         ("a.csv", "text\nx\n".encode("utf-16"), "UTF-16; convert it first: iconv"),
+        ("a.csv", b"PK\x03\x04 a workbook", "a.csv is an Excel workbook or an archive; save the sheet as CSV"),
+        ("a.xlsx", b"PK\x03\x04 a workbook", "a.xlsx is an Excel workbook or an archive; save the sheet as CSV"),
+        ("a.jsonl", b"PAR1", "a.jsonl is a Parquet file; name it .parquet"),
+        ("a.tsv", b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "a.tsv is a binary file, not lines of text; expected .jsonl"),
+        ("a.bin", b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "a.bin is a binary file, not lines of text; expected .jsonl"),
         ("a.parquet", b"PAR1 not really", "a.parquet: it cannot be read as Parquet"),
     ],
 )

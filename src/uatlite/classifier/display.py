@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from uatlite.values import Text, strings
+from uatlite.values import Text, counted, strings
 
 if TYPE_CHECKING:
     from uatlite.classifier.predictions import Predictions
@@ -59,14 +59,14 @@ def html_table(said: "Predictions") -> str:
 
 
 def _heading(said: "Predictions") -> str:
-    count, counted = len(said), said.counted
-    heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(said.classes)} {said.words.classes}"
+    count, answers = len(said), said.counted
+    heading = f"{counted(count, 'prediction')} of {len(said.classes)} {said.words.classes}"
     if said.rules and count:
         abstained = int(said.abstain.sum())
         heading += f", {abstained:,} abstained ({abstained / count:.1%})"
         if said.out_of_scope is not None and said.out_of_scope.any():
             heading += f", {int(said.out_of_scope.sum()):,} of them out of scope"
-    return f"{heading}; {counted}" if counted and count else heading
+    return f"{heading}; {answers}" if answers and count else heading
 
 
 def _cells(said: "Predictions") -> list[tuple[str, ...]]:
@@ -81,10 +81,9 @@ def _notes(said: "Predictions") -> list[str]:
     notes = [f"… and {len(said) - _SHOWN:,} more"] if len(said) > _SHOWN else []
     notes += [rule.describe() for rule in said.rules if not rule.promised]
     if said.truncated_texts:
-        notes.append(
-            f"{said.truncated_texts:,} texts were cut, {said.truncated_tokens:,} tokens in all; "
-            "windows=True, set before calibrating, reads them whole."
-        )
+        cut = f"{counted(said.truncated_texts, 'text was', 'texts were')} cut"
+        tokens = f"{counted(said.truncated_tokens, 'token')} in all"
+        notes.append(f"{cut}, {tokens}; windows=True, set before calibrating, reads them whole.")
     if said.shift is not None and said.shift.shifted:
         notes.append(said.shift.describe())
     return notes
@@ -121,5 +120,5 @@ def sentence(row: Mapping[str, Any]) -> str:
     if reason == OUT_OF_SCOPE:
         return f"{OUT_OF_SCOPE}, p = {float(row['scope']):.2g}"
     if reason == CUT:
-        return f"{int(row['cut_tokens']):,} tokens were cut off"
+        return f"{counted(int(row['cut_tokens']), 'token was', 'tokens were')} cut off"
     return {NO_PROMISE: "no risk can be promised", NO_RULE: "no rule to abstain by"}.get(reason, reason)

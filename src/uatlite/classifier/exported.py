@@ -28,7 +28,7 @@ from uatlite.classifier.runtime import MANIFEST, TokenChoice, chosen_tokens
 from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokens import FILE, Batch, FastTokenizer, TokenizerSettings
 from uatlite.predictive import PassLogits
-from uatlite.values import Kind
+from uatlite.values import Kind, counted
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -55,7 +55,7 @@ class Difference:
     def describe(self) -> str:
         """The difference in one sentence."""
         return (
-            f"On {self.texts:,} texts logits differ from PyTorch's by {self.mean:.2g} on average and "
+            f"On {counted(self.texts, 'text')} logits differ from PyTorch's by {self.mean:.2g} on average and "
             f"{self.largest:.2g} at most; {self.changed:.2%} of the labels are others."
         )
 

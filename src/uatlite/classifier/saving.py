@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
 from uatlite.classifier.runtime import Settings, TorchRuntime
 from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
-from uatlite.text.files import file_beside, not_on_hub
+from uatlite.text.files import file_beside
 from uatlite.text.write import make_directory, read_record, write_record, write_text
 
 if TYPE_CHECKING:
@@ -111,9 +112,8 @@ def read(name: str | Path) -> Stored:
     """What was saved beside the model in a directory or on the hub; nothing for a plain model."""
     name = home_in_use(name)
     path = file_beside(name, STATE)
-    if path is None and not Path(name).expanduser().is_dir() and file_beside(name, "config.json") is None:
-        raise not_on_hub(str(name), "a configuration", "it has no model of that name")
     if path is None:
+        import_module("uatlite.model.load").answering_of(name)  # raises where there is no model of that name
         return Stored()
     try:
         state = json.loads(path.read_text(encoding="utf-8"))

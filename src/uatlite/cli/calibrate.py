@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.errors import ConfigurationError
+from uatlite.values import counted
 
 if TYPE_CHECKING:
     from uatlite.classifier.product import Product
@@ -78,7 +79,7 @@ def calibrate(
     text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
-    label: shared.GoldColumn = None,
+    label: shared.KnownLabel = None,
     label_order: shared.LabelOrder = None,
     format: shared.Format = None,
 ) -> None:
@@ -103,14 +104,14 @@ def calibrate(
     rows = Source(data, format=format).labelled_for(classifier, columns, strict=strict)
     classifier.columns = rows.layout.columns
     others = None if reference is None else Source(reference, format=format).texts(rows.layout, strict=strict)
-    more = "" if others is None else f" and {len(others):,} reference texts"
-    with warnings.catch_warnings(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+    more = "" if others is None else f" and {counted(len(others), 'reference text')}"
+    with warnings.catch_warnings(), console.status(f"Scoring {counted(len(rows.texts))}{more} …") as status:
         warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")  # is printed below
         read: list[int] = []
 
         def report(texts: int) -> None:
             read.append(texts)
-            status.update(f"Scoring {len(rows.texts):,} rows{more}: {sum(read):,} texts read …")
+            status.update(f"Scoring {counted(len(rows.texts))}{more}: {sum(read):,} texts read …")
 
         classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
     calibration = classifier.calibration_
@@ -121,7 +122,6 @@ def calibrate(
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
-    write_rejects(output / "rejects.jsonl", rows.rejects)
     broken = [rule for rule in calibration.rules if not rule.promised]
     for rule in broken:
         console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
@@ -131,8 +131,7 @@ def calibrate(
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
     elif broken and calibration.menu is not None:
         lines += calibration.menu.describe()
-    if rows.rejects:
-        lines.append(f"{len(rows.rejects):,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
+    lines += write_rejects(output / "rejects.jsonl", rows.rejects)
     if (figures := calibration.figures) is not None:
         table = ("  ".join(cell.ljust(24) for cell in row).rstrip() for row in figures.table())
         lines += [f"On {figures.basis}:", *(f"  {row}" for row in table)]

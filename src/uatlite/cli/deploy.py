@@ -52,8 +52,8 @@ def export(
     console.print(difference.describe())
     calibration = read(output).calibration
     if calibrate is not None and calibration is not None:
-        write_rejects(output / "rejects.jsonl", rows.rejects)
-        console.print(*calibration.describe(), sep="\n")
+        rejected = write_rejects(output / "rejects.jsonl", rows.rejects)
+        console.print(*calibration.describe(), *rejected, sep="\n")
     elif calibration is None:
         shared.not_calibrated(console, str(output))
     console.print(f"Wrote {output}")

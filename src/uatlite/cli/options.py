@@ -40,11 +40,8 @@ PairColumn = Annotated[str | None, in_columns(help="Column of a pair's second te
 Options = Annotated[str | None, in_columns(help="Column of a question's options, for multiple choice.")]
 Label = Annotated[str, in_columns(help="Column of the label: a class name, or a number from 0.")]
 KnownLabel = Annotated[
-    str | None, in_columns(help="Column of the label, a class name or a number; as in calibration, or label.")
-]
-GoldColumn = Annotated[
     str | None,
-    in_columns(help="Column of the gold: by default label, a class name or a number from 0; labels for many labels."),
+    in_columns(help="Column of the label, a class name or a number from 0; as in calibration, or label (or labels)."),
 ]
 LabelOrder = Annotated[str | None, in_columns(help="Names of the model's classes in its order: negative,positive")]
 Format = Annotated[str | None, in_columns(help="Format of the data, if the file name does not show it.")]

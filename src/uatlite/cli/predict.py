@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.errors import ConfigurationError, DataError
+from uatlite.values import counted
 
 if TYPE_CHECKING:
     from uatlite.scoring.job import Tally
@@ -149,7 +150,7 @@ def review(
         Console().print(as_table(chosen))
         return
     write_rows(output, chosen)
-    shared.messages().print(f"Wrote {output}: {len(chosen):,} row{'' if len(chosen) == 1 else 's'}")
+    shared.messages().print(f"Wrote {output}: {counted(len(chosen))}")
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:

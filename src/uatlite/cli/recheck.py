@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
+from uatlite.values import counted
 
 
 def pick(
@@ -39,7 +40,7 @@ def pick(
     if errors:
         suspected = suspects(scored, label, format=format)
         write_rows(output, suspected)
-        console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
+        console.print(f"Wrote {output}: {counted(len(suspected))} probably mislabelled, the surest first.")
         return
     asked = {"text": text, "pair": text_pair, "options": options}
     rows = picking.read_candidates(scored, asked, id=id, format=format)
@@ -80,13 +81,13 @@ def recheck(
     classifier = load(directory)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
     rows = Source(labelled, format=format).labelled_for(classifier, asked, strict=strict, filled=True)
-    with console.status(f"Scoring {len(rows.texts):,} rows …"):
+    with console.status(f"Scoring {counted(len(rows.texts))} …"):
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_
     assert calibration is not None
     if rows.rejects:
         reject = rows.rejects[0]
-        console.print(f"{len(rows.rejects):,} rows left out; the first: line {reject.line}, {reject.reason}.")
+        console.print(f"{counted(len(rows.rejects))} left out; the first: line {reject.line}, {reject.reason}.")
     first, *others = calibration.rules
     checks = [checking.recheck(now, first, target=target_risk), *(checking.recheck(now, rule) for rule in others)]
     said = [line for check in checks for line in check.describe()]

@@ -10,6 +10,7 @@ from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import ReproductionBar
+from uatlite.values import counted
 
 if TYPE_CHECKING:
     from uatlite.lab.paper.source import ReproductionSettings
@@ -116,7 +117,7 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
             empty.setdefault(f"{state}, {reason}", []).append(reproduction.declaration.name)
     for reason, tables in empty.items():
         console.print(f"{', '.join(tables)}: {reason}")
-    console.print(f"Wrote {len(done)} table{'' if len(done) == 1 else 's'} and {output / PAGE}")
+    console.print(f"Wrote {counted(len(done), 'table')} and {output / PAGE}")
     return not any(reproduction.reasons for reproduction in done)
 
 

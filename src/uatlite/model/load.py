@@ -24,7 +24,7 @@ from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
 from uatlite.model.weights import behead
-from uatlite.text.files import hub_access, model_place, not_on_hub
+from uatlite.text.files import hub_access, hub_answers, model_place
 from uatlite.text.labels import listing
 from uatlite.values import Kind
 
@@ -189,7 +189,12 @@ def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(source).is_dir():
             raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
-        raise not_on_hub(source, what, reason) from error
+        if not hub_answers():
+            reason = "the hub does not answer, and its cache has no copy"
+        raise ModelError(
+            f"{source} is no directory here, and {what} could not be loaded from the hub: {reason}. "
+            "Check the name and the network, or give a local directory."
+        ) from error
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from uatlite.codec import NOT_STORED, Arrays, dump, load
 from uatlite.errors import StoreError, check_choice
 from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
-from uatlite.text.write import WRITERS
+from uatlite.text.write import WRITERS, rejected_line
 from uatlite.trust.shift import ShiftReport
+from uatlite.values import counted
 
 
 @dataclass(frozen=True)
@@ -165,17 +166,16 @@ class Summary(Tally):
 
     def describe(self) -> list[str]:
         """Lines for a terminal."""
-        lines = [f"{self.rows:,} row{'' if self.rows == 1 else 's'} scored"]
+        lines = [f"{counted(self.rows)} scored"]
         if self.abstained is not None and self.rows:
             lines[0] += f", {self.abstained:,} abstained ({self.abstained / self.rows:.1%})"
             why = [f"{self.reasons[name]:,} {name}" for name in ABSTAINING if self.reasons.get(name)]
             lines[0] += f": {', '.join(why)}" if why else ""
-        if self.rejected:
-            lines.append(f"{self.rejected:,} rows rejected; line numbers and reasons are in {self.rejects}")
+        lines += rejected_line(self.rejected, self.rejects)
         if self.truncated_texts:
-            cut = f"{self.truncated_texts:,} texts were cut, {self.truncated_tokens:,} tokens in all"
+            texts, tokens = counted(self.truncated_texts, "text was", "texts were"), self.truncated_tokens
             how = "--windows" if self.job["calibration"] is None else "a classifier of calibrate --windows"
-            lines.append(f"{cut}; {how} reads them whole")
+            lines.append(f"{texts} cut, {counted(tokens, 'token')} in all; {how} reads them whole")
         if self.shift is not None:
             lines.append(self.shift.describe())
         return lines

@@ -19,7 +19,7 @@ from uatlite.errors import InputError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.trust.binomial import clopper_pearson
 from uatlite.trust.monitor import BOUND, Monitor, Reference
-from uatlite.values import Floats
+from uatlite.values import Floats, counted
 
 STRETCHES, FILES = 4000, 4000
 """The latest stretches and files that are remembered."""
@@ -294,10 +294,10 @@ class WatchState:
 
     def describe(self, new: int | None = None) -> list[str]:
         """Lines for a terminal; `new` is how many rows the last look counted."""
-        counted = f"{self.rows:,} rows watched" + ("" if new is None else f", {new:,} of them new")
+        seen = f"{counted(self.rows)} watched" + ("" if new is None else f", {new:,} of them new")
         rejected = f"; {self.rejected:,} could not be used" if self.rejected else ""
         return [
-            f"{counted}{rejected}. Evidence of a change {self.evidence:.3g}, alarm at {1.0 / self.monitor.bound:.4g}.",
+            f"{seen}{rejected}. Evidence of a change {self.evidence:.3g}, alarm at {1.0 / self.monitor.bound:.4g}.",
             *self.verdict(),
         ]
 

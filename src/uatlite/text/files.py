@@ -41,6 +41,7 @@ _SIGNATURES = {
     (b"\xff\xfe", b"\xfe\xff"): "is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8",
     (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"): "is an Excel workbook or an archive; save the sheet as CSV",
     (b"PAR1",): "is a Parquet file; name it .parquet, or give the format: --format parquet",
+    (b"\x1f\x8b",): "",  # gzip, which is read
 }
 """How a file begins that holds no lines of text -> what it is, and what to do."""
 UNPACK_ERRORS = (EOFError, zlib.error, OSError)  # raised while reading a broken gzip stream or a failing disk
@@ -147,11 +148,11 @@ def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
     with nullcontext(sys.stdin.buffer) if given else open_file(source) as file:  # standard input stays open
         buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
         start = buffered.peek(512)[:512]
-        packed = start.startswith(b"\x1f\x8b")
-        binary = f"is a binary file, not lines of text; {_expected()}" if b"\0" in start and not packed else ""
+        garbled = start.decode("utf-8", "replace").count("\ufffd") > 1  # a character that is cut off may be one
+        binary = f"is a binary file, not lines of text; {_expected()}" if garbled and b"\0" in start else ""
         if what := next((what for signs, what in _SIGNATURES.items() if start.startswith(signs)), binary):
             raise DataError(f"{'standard input' if given else source} {what}.")
-        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if packed else buffered)
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start.startswith(b"\x1f\x8b") else buffered)
 
 
 def decoded(line: int, raw: bytes) -> str:
@@ -227,16 +228,6 @@ def model_place(name: str | Path) -> str:
         way = "a model of the hub needs PyTorch: pip install 'uatlite[torch]'"
         raise ModelError(f"{name} is no directory here, and {way}") from error
     return str(name)
-
-
-def not_on_hub(name: str, what: str, reason: str) -> ModelError:
-    """The error for a name that is no directory, and which the hub does not have either."""
-    if not hub_answers():
-        reason = "the hub does not answer, and its cache has no copy"
-    return ModelError(
-        f"{name} is no directory here, and {what} could not be loaded from the hub: {reason}. Check the name and the "
-        "network, or give a local directory."
-    )
 
 
 def file_beside(name: str | Path, file: str) -> Path | None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from uatlite.errors import InputError
 from uatlite.text.labels import LabelIndex, fold
 from uatlite.text.schema import Layout
-from uatlite.values import Choices, Example, Kind, Span, Text, Words, strings
+from uatlite.values import Choices, Example, Kind, Span, Text, Words, counted, strings
 
 _OUTSIDE = "O"
 _HANDLE = "@"
@@ -209,7 +209,7 @@ def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -
     two words and tag each as a beginning.
     """
     if len(tags) != len(words.tokens):
-        raise InputError(f"{len(tags)} tags for {len(words.tokens)} words")
+        raise InputError(f"{counted(len(tags), 'tag')} for {counted(len(words.tokens), 'word')}")
     spans: list[Span] = []
     before = _OUTSIDE
     for number, (tag, token, (start, end)) in enumerate(zip(tags, words.tokens, words.spans, strict=True), start=1):

@@ -36,6 +36,7 @@ from uatlite.text.files import (
     open_file,
     row_files,
 )
+from uatlite.values import counted
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 EXCERPT = 200  # characters of a rejected row that are kept
@@ -209,7 +210,7 @@ def _delimited_values(header: list[str], fields: list[str]) -> dict[str, object]
     if _NOT_UTF8.search("".join(fields)):
         return "not UTF-8"
     if len(fields) != len(header):
-        return f"{len(fields)} fields where the header has {len(header)}"
+        return f"{counted(len(fields), 'field')} where the header has {len(header)}"
     return dict(zip(header, fields, strict=True))
 
 

@@ -21,6 +21,7 @@ from zipfile import BadZipFile
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.text.files import arrow, format_of
 from uatlite.text.rows import Reject
+from uatlite.values import counted
 
 _T = TypeVar("_T")
 Write = Callable[[Mapping[str, object]], None]
@@ -97,12 +98,17 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
             write(row)
 
 
-def write_rejects(path: Path, rejects: Sequence[Reject]) -> bool:
-    """List rejected rows with line and reason, and say whether there are any; without them an older file goes."""
+def write_rejects(path: Path, rejects: Sequence[Reject]) -> list[str]:
+    """List rejected rows with line and reason; without any an older file goes. Returns `rejected_line`."""
     path.unlink(missing_ok=True)
     if rejects:
         write_rows(path, (reject.as_row() for reject in rejects))
-    return bool(rejects)
+    return rejected_line(len(rejects), path)
+
+
+def rejected_line(rows: int, path: object) -> list[str]:
+    """What to say of rejected rows; nothing where there are none."""
+    return [f"{counted(rows)} rejected; line numbers and reasons are in {path}"] if rows else []
 
 
 @contextmanager

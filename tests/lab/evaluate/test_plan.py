@@ -101,7 +101,7 @@ def test_a_method_without_its_own_calibrator_suggests_it(rows):
 
 
 def test_sets_and_metrics_are_chosen_by_name(rows):
-    columns = {"text": "text", "text_pair": None, "label": "label"}
+    columns = {"text": None, "text_pair": None, "label": None}
     assert choose_set("sst2/test-original", None, **columns).split == "test-original"
     assert choose_set(None, rows, **columns).task.name == "reviews"
     for task, data in ((None, None), ("sst2", rows)):
@@ -110,6 +110,8 @@ def test_sets_and_metrics_are_chosen_by_name(rows):
     for chosen in ({"text": "body"}, {"text_pair": "second"}, {"label": "stars"}):
         with pytest.raises(ConfigurationError, match=r"--(text|text-pair|label) \w+ is about --data FILE"):
             choose_set("sst2", None, **{**columns, **chosen})
+    remembered = choose_set(None, rows, remembered={"text": "body", "label": "stars"}).task.layout
+    assert (remembered.text, remembered.label) == ("text", "label")  # the file has none of these
     texts = {**columns, "text": "body"}  # of the file out of scope
     assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"
     with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
@@ -130,12 +132,12 @@ def test_only_rows_labelled_out_of_scope_and_at_most_the_limit_are_taken(mixed_p
 
 
 def test_without_texts_out_of_scope_or_their_column_it_is_an_error(mixed_plan, strange_file, tmp_path):
-    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}')
     (tmp_path / "test.jsonl").write_text('{"text": "w1", "label": "neutral"}')
     files = [choose_out_of_scope(str(f), text="text", text_pair=None) for f in (strange_file, tmp_path / "empty.jsonl")]
     for changes, message in (
         ({"out_of_scope": files[0]}, "There is no column 'text'; the columns are: question"),
-        ({"out_of_scope": files[1]}, r"empty.jsonl holds no text"),
+        ({"out_of_scope": files[1]}, "no text in column 'text'"),
         ({"data_dir": tmp_path}, "rows labelled oos holds no text"),
     ):
         with pytest.raises(DataError, match=message):

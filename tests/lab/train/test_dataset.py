@@ -150,7 +150,7 @@ def test_rows_with_several_answers_are_held_out_in_the_form_of_the_file(name, tm
         assert data.train.examples[0].entities == (Span(0, 13, "PER"), Span(17, 22, "LOC"))
     notes = data.write(tmp_path)
     assert f"{columns} -o DIR" in notes[0]
-    assert [note[:15] for note in notes[1:]] == (["1 rows rejected"] if name == "names.conll" else [])
+    assert [note[:14] for note in notes[1:]] == (["1 row rejected"] if name == "names.conll" else [])
     again = file_data(tmp_path / HELD_OUT, Layout(), held_out=0)
     assert data.held_out is not None
     assert [replace(row, id="") for row in again.train.examples] == [

@@ -18,7 +18,7 @@ from uatlite.metrics.intervals import Resampling
 from uatlite.scoring.source import Source
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task, catalogue, find_task
-from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
+from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file
 from uatlite.trust.calibrators import InputTemperature
 from uatlite.values import Kind, check_share
 
@@ -268,12 +268,13 @@ def choose_set(
 
     Columns with a task are an error, but for those of the texts where a file out of scope has them.
     """
-    chosen = unless_default(Layout(text=text or Layout().text, pair=text_pair, label=label))
-    check_source(task, data, **(chosen if out_of_scope is None else {"label": chosen["label"]}))
-    if data is not None:
-        source, asked = Source(str(data)), {"text": text, "pair": text_pair, "label": label}
-        return SetChoice(task_from_file(data, source.layout(Layout(), asked, remembered), rows=list(source)))
-    return parse_set(str(task))
+    texts = {"text": text, "text_pair": text_pair} if out_of_scope is None else {}
+    check_source(task, data, label=label, **texts)
+    if data is None:
+        return parse_set(str(task))
+    source = Source(str(data))
+    layout = source.layout(Layout(), {"text": text, "pair": text_pair, "label": label}, remembered)
+    return SetChoice(task_from_file(data, layout, rows=list(source)))
 
 
 def choose_out_of_scope(

@@ -17,7 +17,7 @@ from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Layout, Task
 from uatlite.text.tasks import check_source, load, sample, take_share, task_from_file, unless_default
 from uatlite.text.write import row_writer, write_rejects
-from uatlite.values import Choices, Dataset, Kind, Words, strings
+from uatlite.values import Choices, Dataset, Kind, Words, counted, strings
 
 NO_TAG = -100
 """The target of a token that is not trained on: the index that cross-entropy leaves out."""
@@ -47,12 +47,10 @@ class TrainingData:
                     write({**row, str(layout.label): gold.write(example, self.held_out.labels, layout)})
             pair = f" --text-pair {layout.pair}" if layout.pair else ""
             notes.append(
-                f"{len(self.held_out):,} rows were held out. Calibrate on them: uatlite calibrate {directory} {path} "
-                f"--text {layout.text}{pair} --label {layout.label} -o DIR"
+                f"{counted(len(self.held_out), 'row was', 'rows were')} held out. Calibrate on them: uatlite calibrate "
+                f"{directory} {path} --text {layout.text}{pair} --label {layout.label} -o DIR"
             )
-        if write_rejects(directory / REJECTS, self.rejects):
-            notes.append(f"{len(self.rejects):,} rows rejected; line numbers and reasons are in {directory / REJECTS}")
-        return notes
+        return notes + write_rejects(directory / REJECTS, self.rejects)
 
 
 @dataclass(frozen=True)
