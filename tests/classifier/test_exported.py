@@ -222,7 +222,7 @@ def test_calibrating_without_torch_takes_scipy_alone(int8, labelled, tmp_path, s
     """calibrate, recheck and predict of an exported classifier; and what is said of a name that is none."""
     rows = tmp_path / "rows.jsonl"
     texts, labels = labelled(300)
-    lines = [{"text": text, "label": int(label)} for text, label in zip(texts, labels, strict=True)]
+    lines = [{"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)]
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
     blocked = BLOCKED.replace('"scipy", ', "") if scipy else BLOCKED
     code = f"{blocked}\nfrom uatlite.cli import main\nmain(sys.argv[1:])"

@@ -176,7 +176,7 @@ def test_a_shift_is_warned_of(calibrated, tmp_path, run):
         ("predict DIR DATA -o OUT.csv", "is not a directory"),
         ("export CAL -o DIR --reference DATA", "--reference is not for an export without --calibrate"),
         ("export CAL -o DIR --texts DATA --text bdy", "There is no column 'bdy'"),
-        ("predict no/such/model DATA -o OUT.doc --text body", "is not one of: jsonl, csv, parquet"),
+        ("predict CAL DATA -o OUT.doc --text body", "is not one of: jsonl, csv, parquet"),
         (
             "predict CAL DATA -o OUT.csv --text body --keep stars,bdy",
             "There is no column 'bdy'; the columns are: body, stars. Did you mean 'body'?",

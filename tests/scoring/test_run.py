@@ -169,7 +169,7 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(desk, small_blocks):
     with pytest.raises(StoreError, match="2 parts of an unfinished run; continue it with --resume"):
         desk.score(source)
     with pytest.raises(StoreError, match="belongs to another run: columns differ"):
-        desk.score(source, "out.jsonl", "id", resume=True)
+        desk.score(source, "out.jsonl", "text", resume=True)
     calibration = desk.classifier.calibration_
     stricter = replace(calibration.scope, false_alarm=0.2)  # as after another --false-alarm
     desk.classifier.calibration_ = replace(calibration, scope=stricter)
@@ -273,9 +273,9 @@ def test_an_uncalibrated_model_scores_too(desk):
     assert "abstain" not in desk.output()[0]
 
 
-def test_an_empty_file_gives_an_empty_output(desk):
+def test_a_file_whose_rows_are_all_rejected_gives_an_empty_output(desk):
     for suffix in ("jsonl", "csv", "parquet"):
-        assert desk.score(desk.lines([]), f"out.{suffix}").rows == 0
+        assert desk.score(desk.lines(['{"text": ""}']), f"out.{suffix}").rows == 0
         assert desk.output(f"out.{suffix}") == []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from uatlite.codec import dump, load
-from uatlite.errors import CalibrationError, DataError, StoreError
+from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
 from uatlite.scoring.watch_state import HourTally, Share, Timeline, WatchedRow, WatchState, hour_of, spelt_hour
 from uatlite.text.rows import Row
@@ -195,7 +195,10 @@ def test_states_that_do_not_fit_are_refused(watch, scored):
         Watch(watch.calibration, watch.path.with_name("other.json")).look(str(scored))
 
 
-def test_a_directory_without_calibration_is_refused(tmp_path):
+def test_a_directory_without_calibration_is_refused(tmp_path, tiny):
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        watched_calibration(tmp_path)
+    tiny("bert").save_pretrained(tmp_path)
     with pytest.raises(CalibrationError, match="uatlite calibrate"):
         Watch(watched_calibration(tmp_path), tmp_path / "state.json")
 
