@@ -1,7 +1,7 @@
 """Do the promises hold? Simulated worlds in which the truth is known, and resamples of a real pool.
 
     python benchmarks/promises.py [--repetitions 1000] [--only risk,per-class,…]
-    python benchmarks/promises.py --only pool --models DIR --data DIR
+    python benchmarks/promises.py --only pool,needed --models DIR --data DIR
 
 Prints Markdown tables: how often the promised selective risk is exceeded, for all answers and for each class, the
 coverage of conformal label sets, the false-alarm rate of the shift check, and its power. With texts as the unit, from
@@ -14,7 +14,7 @@ and unlabelled reference texts are drawn from it again and again, and its own ri
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
@@ -43,6 +43,8 @@ CONFIDENCE = 0.95
 LEVEL = 0.05
 CLASSES = 3
 HUGE, HUGE_TEXTS = 400_000, 100_000
+MOST_CONTINUED = 30_000
+"""Rows up to which a sample without a promise is continued."""
 TRUTH = 987_654_321
 """The seed of the huge samples."""
 
@@ -293,18 +295,58 @@ def pool_outcomes(
     return means(repetitions, trial)
 
 
-def pool_table(options: Namespace) -> None:
+def pools(options: Namespace) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """The name of each model, and its pool."""
     if options.models is None or options.data is None:
-        raise SystemExit("the table pool needs --models and --data")
+        raise SystemExit("a table of the pool needs --models and --data")
+    for directory in sorted(path.parent for path in options.models.glob("sst2-*/model.safetensors")):
+        yield directory.name, *pool_of(directory, options.data)
+
+
+def needed_outcomes(
+    margins: np.ndarray, wrong: np.ndarray, rows: int, target: float, repetitions: int
+) -> list[tuple[float, float, float]]:
+    """Of each sample without a promise: the ends of the range, and the number of rows with which the promise is there.
+
+    A sample is drawn with replacement and continued, 10 % of its rows at a time.
+    """
+    rng, found = np.random.default_rng(rows), []
+
+    def planner(drawn: np.ndarray, seed: int) -> RowsPlanner:
+        return rows_planner(Labelled({"margin": margins[drawn]}, wrong[drawn]), Wanted(score="margin", seed=seed))
+
+    for seed in range(repetitions):
+        drawn = rng.integers(0, len(margins), MOST_CONTINUED)
+        sizes = [round(rows * 1.1**step) for step in range(100) if rows * 1.1**step <= MOST_CONTINUED]
+        met = next((size for size in sizes if planner(drawn[:size], seed).searched(target).promised), math.inf)
+        if met > rows:
+            needed = replace(planner(drawn[:rows], seed), among=(rows, 0)).needed(target)
+            found.append((needed.low or math.inf, needed.high or math.inf, met))
+    return found
+
+
+def needed_table(options: Namespace) -> None:
+    title(f"The rows that a promise would take: {options.repetitions} samples, continued until the promise is there")
+    columns = ["no promise yet", "promise at", "low end", "high end", "before the range", "within", "after it", "open"]
+    head("model", "rows", "target", *columns)
+    for name, margins, wrong in pools(options):
+        for rows, target in product((200, 400, 872), (0.02, 0.03, 0.05)):
+            if found := needed_outcomes(margins, wrong, rows, target, options.repetitions):
+                low, high, met = np.array(found).T
+                medians = (f"{np.median(values):,.0f}" for values in (met, low, high))
+                shares = (met < low, (met >= low) & (met <= high), met > high, np.isinf(high))
+                line(name, rows, target, len(met), *medians, *(f"{share.mean():.2f}" for share in shares))
+
+
+def pool_table(options: Namespace) -> None:
     title(f"A real pool: coverage / abstains on all / promise broken ({options.repetitions} repetitions)")
     print(allowance(options.repetitions))
     head("model", "drawn", "rows", "target", "knowing the truth", *POOL_METHODS, left=2)
-    for directory in sorted(path.parent for path in options.models.glob("sst2-*/model.safetensors")):
-        margins, wrong = pool_of(directory, options.data)
+    for name, margins, wrong in pools(options):
         for replacement, rows, target in product((True, False), (200, 400, 872), (0.03, 0.05, 0.10)):
             found = pool_outcomes(margins, wrong, rows, target, options.repetitions, replacement=replacement)
             how, best = "with replacement" if replacement else "without", best_share(margins, wrong, target)
-            line(directory.name, how, rows, target, f"{best:.3f}", *map(slashed, found))
+            line(name, how, rows, target, f"{best:.3f}", *map(slashed, found))
 
 
 def conformal_table(options: Namespace) -> None:
@@ -549,6 +591,7 @@ TABLES: dict[str, Callable[[Namespace], None]] = {
     "tests": tests_table,
     "coverage": coverage_table,
     "pool": pool_table,
+    "needed": needed_table,
 }
 
 
@@ -556,7 +599,7 @@ def main() -> None:
     parser = parser_of(__doc__, repetitions=1000, texts_repetitions=100)
     parser.add_argument("--models", type=Path, help="directory with the fine-tuned models sst2-*, for the table pool")
     parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for the table pool")
-    only(parser, TABLES, lambda options: options, usual=[name for name in TABLES if name != "pool"])
+    only(parser, TABLES, lambda options: options, usual=[name for name in TABLES if name not in ("pool", "needed")])
 
 
 if __name__ == "__main__":

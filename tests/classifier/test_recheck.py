@@ -11,7 +11,7 @@ from reference import draw_logits, refuses, rule_of
 from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ONE
-from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
+from uatlite.classifier.recheck import LabelledNow, poorer, read_now, recheck, refitted, renewed_rule, update
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
@@ -41,8 +41,8 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated, now):
     assert "The promise is broken" in recheck(now, rule, target=0.01).describe()[-1]
     near = recheck(now, rule, target=round(interval.risk + 0.03, 3))
     assert near.verdict == "cannot tell yet"
-    assert (near.labels_needed or 0) > interval.rows
-    assert "labelled answers in all would tell" in near.describe()[-1]
+    assert near.labels_needed.low > interval.rows
+    assert near.describe()[-1] == f"Cannot tell yet; {near.labels_needed.describe()}."
 
 
 def test_without_a_promise_or_an_answer_it_says_so(build, calibrated, now):
@@ -120,6 +120,33 @@ def test_an_update_is_a_version_beside_the_old_one(calibrated, now, tmp_path, ma
     assert [version.number for version in saving.history(directory)] == [1, 2, 3]
     with pytest.raises(DataError, match="has versions, which are not overwritten"):
         calibrated.save_pretrained(directory, overwrite=True)
+
+
+def test_a_version_that_answers_nothing_or_half_as_much_is_not_put_in_use(calibrated, now, tmp_path):
+    old = calibrated.calibration_
+    rule = replace(old.rule, coverage=0.8)
+
+    def why(answers_only=False, **changes):
+        new = replace(old, rules=(replace(rule, **changes),))
+        return poorer(new, replace(old, rules=(rule,)), answers_only=answers_only)
+
+    assert why(coverage=0.41) == why(coverage=0.51, answers_only=True) == ""
+    assert why(coverage=0.39).startswith("it answers 49% of what was answered at calibration. Answer where")
+    assert why(coverage=0.49, answers_only=True).startswith("it answers 49% of what")
+    assert why(promised=False, reason="too few.").startswith("it answers nothing. Abstain on all: too few.")
+    calibrated.save_pretrained(tmp_path / "clf")
+    made = saving.write_version(calibrated, tmp_path / "clf", "", use=False)
+    assert (made.number, saving.version_in_use(tmp_path / "clf")) == (2, 1)
+    saving.use_version(tmp_path / "clf", 2)
+    assert UncertaintyClassifier.from_pretrained(tmp_path / "clf").calibration_.rule == old.rule
+
+
+def test_a_calibration_is_printed_as_a_table(calibrated):
+    calibration = calibrated.calibration_
+    said = str(replace(calibration, menu=None)).splitlines()
+    figures = [] if calibration.figures is None else calibration.figures.describe()
+    assert said == [*calibration.describe(), *figures]
+    assert "array(" not in repr(calibration)
 
 
 def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated, now):

@@ -44,11 +44,30 @@ def test_from_scored_rows_to_a_new_version_and_back(calibrated_dir, scored, tmp_
     history = ("history", calibrated_dir, "--use")
     assert run(*history, 1).out.splitlines()[-1] == "Version 1 is in use."
     assert "has no version 9; there are 1, 2." in run(*history, 9, code=2).err
-    assert "Abstain on all" in run(*recheck, "--update", "--target-risk", 0.001).err
+    refused = run(*recheck, "--update", "--target-risk", 0.001, code=5).err.splitlines()
+    assert refused[0].startswith("Version 3 is not put in use: it answers nothing. Abstain on all: ")
+    assert "cannot promise a risk of 0.10% with confidence 0.95: even " in refused[0]
+    assert "for 0.10% it cannot be told from " in refused[0]
+    assert refused[0].endswith(f"Take it anyway: uatlite history {calibrated_dir} --use 3")
+    assert refused[-1] == "Version 1 stays in use."
+    assert sum("Abstain on all" in line for line in refused) == 1
+    assert run("history", calibrated_dir).out.splitlines()[-1] == "Version 1 is in use."
+    run(*history, 3)
     assert "go back to one that does" in run(*recheck, "--update", "--target-risk", 0.95, code=2).err
     run(*history, 1)
     again = run(*recheck, "--update", "--target-risk", 0.95)
     assert "at most 95.00% of the answers are wrong" in again.err
+    assert "Version 4 is in use; go back with" in again.err
+
+
+def test_what_cannot_be_promised_is_the_first_line_and_written_all_the_same(model_dir, reviews, run, tmp_path):
+    asked = ("--text", "body", "--label", "stars", "--target-risk", 0.01, "--method", "base")
+    first, *_, last = run("calibrate", model_dir, reviews, *asked, "-o", tmp_path / "clf", code=5).err.splitlines()
+    assert first.startswith(f"No promise: {tmp_path / 'clf'} answers nothing. Abstain on all: ")
+    assert "cannot promise a risk of 1.00% with confidence 0.95: even " in first
+    assert last == f"Wrote {tmp_path / 'clf'}, which answers nothing"
+    scored = run("predict", tmp_path / "clf", reviews, "-o", tmp_path / "scored.csv")
+    assert "100 abstained (100.0%)" in scored.err
 
 
 def test_rows_to_label_and_suspects(scored, tmp_path, run):

@@ -230,11 +230,12 @@ def test_the_menu_is_that_of_the_calibration(api, product):
     comparison, curve = product.calibration_.comparison, menu.curve
     assert told["comparison"] == (None if comparison is None else comparison.describe())
     sent = told["menu"]
-    assert (sent["score"], sent["rows"]) == (menu.score, menu.texts)
+    assert (sent["score"], sent["rows"], sent["counted"]) == (menu.score, menu.texts, menu.counted)
     for name, points in (("coverage", "coverages"), ("risk", "risks"), ("low", "low"), ("high", "high")):
         assert sent[name] == list(getattr(curve, points))
     for line, expected in zip(sent["lines"], menu.lines, strict=True):
-        assert (line["target"], line["rows_needed"]) == (expected.target, expected.texts_needed)
+        needed = expected.needed and expected.needed.describe()
+        assert (line["target"], line["needed"]) == (expected.target, needed)
         assert line["coverage"] == (None if expected.rule is None else expected.rule.coverage)
 
 

@@ -314,17 +314,16 @@ def test_the_menu_of_risks(page, name, request):
     calibration = request.getfixturevalue(name).calibration_
     menu, several = calibration.menu, name != "one_pass"
     assert 0 < sum(line.rule is not None for line in menu.lines) < len(menu.lines)
-    tab, unit = page(name, SEVERAL if several else SERVED), "texts" if several else "rows"
+    tab = page(name, SEVERAL if several else SERVED)
     assert tab.is_hidden("#menu-curve")
     tab.click("#about summary")
-    assert f"{menu.texts:,} labelled {unit}" in tab.inner_text("#menu-hint")
+    assert menu.counted in tab.inner_text("#menu-hint")
     for line, row in zip(menu.lines, tab.locator("#menu-lines tbody tr").all_inner_texts(), strict=True):
         assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
         if line.rule is not None:
             assert f"{100 * line.rule.coverage:.1f} %" in row
         else:
-            needed = f"{line.texts_needed:,} labelled {unit}" if line.texts_needed else f"more {unit} will hardly help"
-            assert needed in row
+            assert line.needed.describe() in row
     if several:
         assert tab.locator("#menu-curve svg").count() == 0
     else:

@@ -182,7 +182,7 @@ def test_the_rule_reports_the_surest_of_each_text():
     assert low < rule.coverage < high
     assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
     assert "at most 15.00% of them are wrong" in rule.describe()
-    wrongly = f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
+    wrongly = f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, {rule.counted})"
     assert wrongly in rule.describe()
     assert "at most 0.2 wrong answers a text on average" in rule_for(sample, 0.2, "per-text").describe()
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
     assert not rule.reports(sample.scores, sample.text).any()
     everything = rule_for(replace(sample, wrong=np.ones(len(sample.scores), dtype=bool)), 0.1)
     assert "they promise no risk up to 50%" in everything.reason
-    assert "more texts will hardly help" in everything.reason
+    assert "no number of labelled texts is likely to do" in everything.reason
 
 
 def test_the_texts_that_a_promise_would_take_are_about_right():
@@ -205,8 +205,8 @@ def test_the_texts_that_a_promise_would_take_are_about_right():
     rng = np.random.default_rng(4)
     planner = TextsPlanner(Wanted(), draw(200, rng), draw(2000, rng), 3)
     needed = planner.needed(0.06)
-    assert 200 < needed < 5000
-    samples = [draw(needed, np.random.default_rng(repetition)) for repetition in range(20)]
+    assert 200 < needed.low < needed.high < 10_000
+    samples = [draw(needed.high, np.random.default_rng(repetition)) for repetition in range(20)]
     assert sum(replace(planner, sample=sample).searched(0.06).promised for sample in samples) >= 10
 
 
@@ -217,11 +217,12 @@ def test_the_menu_has_the_rule_of_each_risk():
     assert [line.target for line in menu.lines] == list(RISKS)
     assert menu.rule(0.2) == rule_for(sample, 0.2)
     assert menu.rule(0.02) is None
-    assert [line.texts_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
+    assert [line.needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
     assert (menu.texts, menu.unit) == (540, "texts")
     lines = menu.describe()
-    assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"
-    assert "labelled texts, not 540" in lines[2]
+    counted = "540 of 600 labelled texts decide, 60 say where to begin"
+    assert lines[0] == f"risk  promise (confidence 0.95, by confidence, {counted})"
+    assert "more labelled texts" in lines[2]
     assert "of answers reported" in lines[-2]
 
 

@@ -12,10 +12,10 @@ from scipy.stats import binom, binomtest
 from by_hand import again, binomial_tail, draw_scores
 from reference import rule_of
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
+from uatlite.trust.binomial import STARTS, least_answers, plan_starts
 from uatlite.trust.planners import RISKS, RowsPlanner, search
-from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows
-from uatlite.trust.rule import Wanted
+from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows, rows_planner
+from uatlite.trust.rule import RowsNeeded, Wanted, two_digits
 
 
 def true_risk(threshold):
@@ -129,8 +129,8 @@ def test_the_least_answers_by_counting(errors, level):
 
 
 NOTHING = {
-    "too few": (58, 0.0, "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take"),
-    "a bad model": (500, 0.7, "a risk of 5.00% with confidence 0.95; they promise no risk up to 50%, and more rows"),
+    "too few": (58, 0.0, "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, with 100.0% answered"),
+    "a bad model": (500, 0.7, "they promise no risk up to 50%; for 5.00% no number of labelled rows is likely to do"),
 }
 """Rows, the share of them that is wrong, and why they promise nothing."""
 
@@ -154,7 +154,72 @@ def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes():
     nearest = next(risk for risk in RISKS if risk > 0.08 and rule_of(scores, wrong, risk, reference=others).promised)
     assert not rule.promised
     assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason
-    assert f"8.00% would take about {two_digits(planner.needed(0.08) - 300):,} more labelled rows." in rule.reason
+    assert f", with {rule_of(scores, wrong, nearest, reference=others).coverage:.1%} answered; for" in rule.reason
+    assert rule.reason.endswith(f"for 8.00% {planner.needed(0.08).describe()}.")
+
+
+def test_the_rows_needed_are_said_in_one_way():
+    def said(rows, low, high):
+        return RowsNeeded(rows=rows, low=low, high=high, unit="rows").describe()
+
+    assert said(99, 500, 900) == "it cannot be told from 99 rows how many it would take"
+    assert said(872, 1266, 2870) == "it would take about 400 to 2,000 more labelled rows"
+    assert said(872, 900, 900) == "it would take about 28 more labelled rows"
+    assert said(872, 1872, None) == "it would take about 1,000 more labelled rows, perhaps many times that"
+    assert said(872, 1872, 900_000) == said(872, 1872, None)
+    assert said(872, None, None).startswith("no number of labelled rows is likely to do")
+
+
+def test_in_most_samples_the_promise_is_met_within_the_range_or_before_it():
+    """A sample is continued row by row until the promise is there; P(wrong) falls from 0.5 to 0 with the margin."""
+    rng, sooner, within, later = np.random.default_rng(0), 0, 0, 0
+    for seed, (rows, target) in enumerate([(200, 0.08), (400, 0.05), (872, 0.03)] * 20):
+        scores = np.abs(rng.normal(0, 2.6, 10_000))
+        drawn = Labelled({"confidence": scores}, rng.random(10_000) < 1 / (1 + np.exp(0.9 * scores)))
+
+        def of_first(size, drawn=drawn, seed=seed):
+            return rows_planner(drawn.of(np.arange(10_000) < size), Wanted(seed=seed))
+
+        if of_first(rows).searched(target).promised:
+            continue
+        needed = of_first(rows).needed(target)
+        sizes = [round(rows * 1.08**step) for step in range(1, 60) if rows * 1.08**step < 10_000]
+        met = next((size for size in sizes if of_first(size).searched(target).promised), math.inf)
+        sooner += met < 0.9 * needed.low
+        later += met > 1.1 * (needed.high or math.inf)
+        within += 0.9 * needed.low <= met <= 1.1 * (needed.high or math.inf)
+    assert within > 2 * (sooner + later)
+    assert later < 0.15 * (sooner + within + later)
+
+
+def test_rows_that_do_not_decide_are_counted_where_the_others_are():
+    scores, wrong = draw_scores(200, np.random.default_rng(0))
+    inside = np.arange(200) >= 2
+    rows = Labelled({"confidence": scores}, wrong)
+    wanted = Wanted(kind="risk", target=0.2)
+    found = decide(rows, wanted, inside=inside, menu=True)
+    told = "178 of 200 {} rows decide, 20 say where to begin, 2 out of scope"
+    assert (found.rule.texts, found.rule.among) == (178, (200, 2))
+    assert found.rule.describe().endswith(f"(confidence 0.95, {told.format('calibration')}).")
+    assert found.menu.describe()[0].endswith(f"{told.format('labelled')})")
+    nothing = decide(rows, replace(wanted, target=0.01), inside=inside).rule
+    assert nothing.describe().endswith(f" ({told.format('calibration')}.)")
+    assert decide(rows, wanted, inside=inside, reference=rows).rule.counted.startswith("198 of 200 calibration rows")
+    fitting = np.arange(200) < 60
+    assert decide(rows, replace(wanted, kind="coverage"), fitting=fitting).rule.counted == (
+        "140 of 200 calibration rows decide, 60 fit the calibrator"
+    )
+
+
+def test_rows_that_only_start_the_search_are_part_of_those_needed():
+    """Where a third of the rows fits the calibrator, three more are labelled for two that decide."""
+    scores, wrong = draw_scores(600, np.random.default_rng(1))
+    rows, fitting = Labelled({"confidence": scores}, wrong), np.arange(600) < 200
+    wanted = Wanted(kind="risk", target=0.05)
+    alone = replace(planner_of(scores[200:], wrong[200:], scores[:200]), among=(600, 0)).needed(0.05)
+    assert decide(rows, wanted, fitting=fitting).rule.reason.endswith(f"for 5.00% {alone.describe()}.")
+    deciding = planner_of(scores[200:], wrong[200:], scores[:200]).needed(0.05)
+    assert (alone.rows, alone.low) == (600, round(1.5 * deciding.low))
 
 
 def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom():
@@ -169,8 +234,9 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
         drawn = (rule_of(*draw_scores(rows, rng), 0.06, reference=rng.random(1000)) for _ in range(200))
         return np.mean([rule.promised for rule in drawn])
 
-    assert 0.65 < promised(needed) < 0.97
-    assert promised(needed // 3) < 0.45
+    assert needed.low < needed.high
+    assert promised(needed.high) > 0.5
+    assert promised(needed.low // 3) < 0.45
 
 
 def test_two_digits_are_rounded_up():
@@ -195,7 +261,8 @@ def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed():
     assert first.texts == 360
     assert [int(pilot_rows(rows, 0, PILOT_ROWS).sum()) for rows in (1, 90, 500, 5000)] == [1, 9, 50, 50]
     aside = pilot_rows(400, 0, PILOT_ROWS)
-    assert first == rule_of(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
+    alone = rule_of(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
+    assert first == replace(alone, among=(400, 0))
     assert not np.array_equal(aside, pilot_rows(400, 1, PILOT_ROWS))
     with pytest.raises(InputError, match="0 reference scores"):
         rule_of(scores, wrong, 0.1, reference=[])
@@ -304,13 +371,13 @@ def test_what_is_not_promised_on_a_menu_has_the_rows_it_would_take(rows):
     planner = planner_of(*rows)
     menu = planner.menu()
     of = {line.target: line for line in menu.lines}
-    assert (of[0.01].rule, of[0.01].texts_needed) == (None, None)
-    assert of[0.05].texts_needed == planner.needed(0.05) > 500
-    assert (of[0.2].rule is not None, of[0.2].texts_needed) == (True, None)
+    assert of[0.05].needed == planner.needed(0.05)
+    assert of[0.05].needed.low > of[0.05].needed.rows == 500
+    assert (of[0.2].rule is not None, of[0.2].needed) == (True, None)
     head, *lines, last = menu.describe()
-    assert "confidence 0.95, 500 labelled rows, by confidence" in head
-    assert "more rows will hardly help" in lines[0]
-    assert f"it would take about {of[0.05].texts_needed:,} labelled rows, not 500" in lines[3]
+    assert "confidence 0.95, by confidence, 500 labelled rows" in head
+    assert lines[3] == f"  5%  no promise; {of[0.05].needed.describe()}"
+    assert repr(menu).splitlines() == [head, *lines, last]
     assert f"{of[0.2].rule.coverage:.1%} answered" in lines[-1]
     assert last.startswith("Each line is a promise by itself")
 

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from uatlite.errors import InputError
+from uatlite.trust.binomial import clopper_pearson
 from uatlite.trust.risk_interval import risk_interval
 
 
@@ -37,17 +38,25 @@ def test_verdicts_and_how_many_labels_would_tell():
     assert risk_interval(errors(20, 100)).verdict(0.05) == "broken"
     open_ = risk_interval(errors(7, 100))
     assert open_.verdict(0.05) == "cannot tell yet"
-    needed = open_.labels_needed(0.05)
-    assert needed > 100
-    # with that many labels and a risk of 7 % the lower limit is above 5 % with probability 0.8
-    chance = sum(
-        binom.pmf(k, needed, 0.07)
-        for k in range(needed + 1)
-        if risk_interval(errors(k, needed)).verdict(0.05) == "broken"
-    )
-    assert 0.8 <= chance < 0.9
-    assert risk_interval(errors(5, 100)).labels_needed(0.05) is None
-    assert (risk_interval(errors(0, 20)).labels_needed(0.05) or 0) > 73  # without an error it takes 72 answers
+    assert open_.labels_needed(0.05).low > 100
+    assert (risk_interval(errors(0, 20)).labels_needed(0.05).low or 0) >= 72  # without an error it takes 72 answers
+    assert "cannot be told from 20 answers" in risk_interval(errors(0, 20)).labels_needed(0.05).describe()
+
+
+@pytest.mark.parametrize("wrong, rows", [(7, 100), (5, 100), (22, 300)])
+def test_the_labels_needed_hold_the_number_that_tells(wrong, rows):
+    """The risk is drawn from what the answers say of it, and they are continued until it can be told."""
+    rng, found = np.random.default_rng(wrong), []
+    needed = risk_interval(errors(wrong, rows)).labels_needed(0.05)
+    sizes = np.ceil(rows * 1.1 ** np.arange(1, 60)).astype(int)
+    for _ in range(200):
+        risk = rng.beta(wrong + 0.5, rows - wrong + 0.5)
+        counts = wrong + np.cumsum(rng.binomial(np.diff(np.append(rows, sizes)), risk))
+        low, high = clopper_pearson(counts, sizes, 0.95)
+        told = (high <= 0.05) | (low > 0.05)
+        found.append(sizes[told.argmax()] if told.any() else np.inf)
+    assert np.mean(np.array(found) <= needed.high) > 0.85
+    assert np.mean(np.array(found) >= 0.8 * needed.low) > 0.75
 
 
 def test_what_cannot_be_used_is_refused():

@@ -18,11 +18,13 @@ from uatlite.classifier.record import AnyCalibrator, Calibration, CalibrationOpt
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.promise import Labelled, decide, fitting_rows
 from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
-from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, Rule, Wanted
+from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, RowsNeeded, Rule, Wanted
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Marks, Text
 
 ANSWERS_ONLY = "The new rows are answers of the rule before, so that shares of rows are shares of those answers."
+LEAST_KEPT = 0.5
+"""A new version that answers less than this part of what the one before answered at calibration is not put in use."""
 PROMISED = {
     "risk": "of the answers are wrong",
     "precision": "of the reported answers are wrong",
@@ -116,11 +118,11 @@ class Recheck:
         return "broken" if "broken" in parts else "cannot tell yet" if "cannot tell yet" in parts else "holds"
 
     @property
-    def labels_needed(self) -> int | None:
-        """How many labelled answers of each kind would tell; None where too many."""
+    def labels_needed(self) -> RowsNeeded | None:
+        """How many labelled answers would tell, of that kind for which it is most; None where it can be told."""
         unsure = [interval for _, interval in self.now if interval.verdict(self.target) == "cannot tell yet"]
         needed = [interval.labels_needed(self.target) for interval in unsure]
-        return None if not needed or None in needed else max(number for number in needed if number is not None)
+        return max(needed, key=lambda labels: (labels.high is None, labels.high), default=None)
 
     def describe(self) -> list[str]:
         """Before, now, and the verdict, a sentence each."""
@@ -131,13 +133,10 @@ class Recheck:
         before = f"{rule.errors} of {rule.reported} answers were {wrong}, {rule.coverage:.1%} {share}"
         promised = PROMISED.get(rule.kind, PROMISED["risk"])
         covered = "" if self.coverage is None else f"; {self.coverage:.1%} of rows are answered"
-        unsure = "Cannot tell yet: the risk is so near the target that no reasonable number of labels would."
-        if self.labels_needed is not None:
-            unsure = f"Cannot tell yet; about {self.labels_needed:,} labelled answers in all would tell."
         verdicts = {
             "holds": "The promise holds.",
             "broken": "The promise is broken. Make a new one from these rows: --update",
-            "cannot tell yet": unsure,
+            "cannot tell yet": f"Cannot tell yet; {needed.describe()}." if (needed := self.labels_needed) else "",
         }
         said = [(name, interval.describe().replace("are wrong", f"are {wrong}")) for name, interval in self.now]
         return [
@@ -184,6 +183,19 @@ def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Rec
         )
     share = float(now.answered.mean()) if now.inclusion is None else None
     return Recheck(rule=rule, target=asked, now=parts, coverage=share)
+
+
+def poorer(new: Calibration, before: Calibration, *, answers_only: bool) -> str:
+    """Why a new version is not put in use: it answers nothing, or much less than the one before; '' where it is.
+
+    With `answers_only` the coverage of the new rules is a share of what was answered before.
+    """
+    for rule, old in zip(new.rules, before.rules, strict=True):
+        if not rule.promised:
+            return f"it answers nothing. {rule.describe()}"
+        if (kept := rule.coverage if answers_only else rule.coverage / (old.coverage or 1.0)) < LEAST_KEPT:
+            return f"it answers {kept:.0%} of what was answered at calibration. {rule.describe()}"
+    return ""
 
 
 def update(

@@ -151,6 +151,11 @@ class Figures:
     calibrated: Mapping[str, Interval]
     uncalibrated: Mapping[str, Interval]
 
+    def describe(self) -> list[str]:
+        """The table for a person."""
+        table = ("  ".join(cell.ljust(24) for cell in row).rstrip() for row in self.table())
+        return [f"On {self.basis}:", *(f"  {row}" for row in table)]
+
     def table(self) -> list[tuple[str, str, str]]:
         """A header and a line for each metric: its name, uncalibrated, calibrated; '0.883 (0.862 to 0.902)'."""
         lines = [(name, _spelt(self.uncalibrated[name]), _spelt(self.calibrated[name])) for name in self.calibrated]
@@ -294,6 +299,10 @@ class Calibration:
             return [*lines, f"A shift will not be noticed: {few}."]
         alarm = f"without a shift the alarm goes off in {self.shift.false_alarm:.1%} of runs or fewer"
         return [*lines, f"New rows are compared with the {self.rows} calibration rows; {alarm}."]
+
+    def __repr__(self) -> str:
+        parts = [part for part in (self, self.menu, self.figures) if part is not None]
+        return "\n".join(line for part in parts for line in part.describe())
 
     def write(self, file: IO[bytes]) -> None:
         """All of it as one file of NumPy, for `read`."""

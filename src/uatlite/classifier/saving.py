@@ -220,13 +220,13 @@ def use_version(directory: str | Path, number: int) -> None:
     _point(directory, number)
 
 
-def write_version(product: "Product[Any]", directory: Path, note: str) -> Version:
-    """Write the calibration as a new version beside those of a directory, and use it from now on."""
-    return add_version(directory, lambda files: _write_state(product, product.checked_settings(), files), note)
+def write_version(product: "Product[Any]", directory: Path, note: str, *, use: bool = True) -> Version:
+    """Write the calibration as a new version beside those of a directory, and `use` it from now on."""
+    return add_version(directory, lambda to: _write_state(product, product.checked_settings(), to), note, use=use)
 
 
-def add_version(directory: Path, write: Callable[[Path], None], note: str) -> Version:
-    """Make a version of the files that `write` puts into a directory, and use it from now on."""
+def add_version(directory: Path, write: Callable[[Path], None], note: str, *, use: bool = True) -> Version:
+    """Make a version of the files that `write` puts into a directory, and `use` it from now on."""
     parent = version_in_use(directory)
     version = Version(history(directory)[-1].number + 1, _spelt(datetime.now(UTC)), parent, note)
     make_directory(directory / _VERSIONS)
@@ -239,7 +239,7 @@ def add_version(directory: Path, write: Callable[[Path], None], note: str) -> Ve
             f"version {version.number} of {directory} cannot be written ({error.strerror}); if another process made it "
             "meanwhile, run the command again."
         ) from error
-    _point(directory, version.number)
+    _point(directory, version.number if use else parent)
     return version
 
 

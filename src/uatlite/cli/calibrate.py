@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
 from uatlite.errors import ConfigurationError
@@ -83,7 +83,8 @@ def calibrate(
     label_order: shared.LabelOrder = None,
     format: shared.Format = None,
 ) -> None:
-    """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
+    """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows; exit code 5 if they cannot
+    promise what is asked."""
     options_given = dict(locals())
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
@@ -122,20 +123,20 @@ def calibrate(
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
-    broken = [rule for rule in calibration.rules if not rule.promised]
-    for rule in broken:
-        console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
-    lines, words = calibration.describe(), classifier.kind.predictions.words
-    lines = [line for line in lines if line not in [rule.describe() for rule in broken]]
+    broken = [rule.describe() for rule in calibration.rules if not rule.promised]
+    for unmet in broken:
+        console.print(f"No promise: {output} answers nothing. {unmet}", style=shared.WARNING)
+    words = classifier.kind.predictions.words
+    lines = [line for line in calibration.describe() if line not in broken]
     if not calibration.rules:
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
     elif broken and calibration.menu is not None:
         lines += calibration.menu.describe()
     lines += write_rejects(output / "rejects.jsonl", rows.rejects)
-    if (figures := calibration.figures) is not None:
-        table = ("  ".join(cell.ljust(24) for cell in row).rstrip() for row in figures.table())
-        lines += [f"On {figures.basis}:", *(f"  {row}" for row in table)]
-    console.print(*lines, f"Wrote {output}", sep="\n")
+    lines += [] if calibration.figures is None else calibration.figures.describe()
+    console.print(*lines, f"Wrote {output}" + (", which answers nothing" if broken else ""), sep="\n")
+    if broken:
+        raise Exit(shared.NO_PROMISE)
 
 
 def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:

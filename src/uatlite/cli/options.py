@@ -14,6 +14,8 @@ from uatlite.errors import ConfigurationError, check_choice
 if TYPE_CHECKING:
     from uatlite.scoring.on_ray import Cluster
 
+NO_PROMISE = 5
+"""The exit code where what was calibrated answers nothing, or much less than before; it is written all the same."""
 INTERRUPTED = 130
 WARNING = "bold yellow"
 """The style of what a reader must not miss."""

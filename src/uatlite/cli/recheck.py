@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Exit, Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.values import counted
@@ -70,7 +70,8 @@ def recheck(
     label: shared.KnownLabel = None,
     format: shared.Format = None,
 ) -> None:
-    """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
+    """Tell whether the promise still holds, by labels of today; with --update, make a new one: exit code 5 if it would
+    answer less than half as much, and is not put in use."""
     from uatlite.classifier import recheck as checking
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import write_version
@@ -85,20 +86,29 @@ def recheck(
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_
     assert calibration is not None
-    if rows.rejects:
-        reject = rows.rejects[0]
-        console.print(f"{counted(len(rows.rejects))} left out; the first: line {reject.line}, {reject.reason}.")
     first, *others = calibration.rules
     checks = [checking.recheck(now, first, target=target_risk), *(checking.recheck(now, rule) for rule in others)]
-    said = [line for check in checks for line in check.describe()]
-    console.print(*said, sep="\n")
+    found = [line for check in checks for line in check.describe()]
+    out = counted(len(rows.rejects))
+    said = [f"{out} left out; the first: line {reject.line}, {reject.reason}." for reject in rows.rejects[:1]]
+    said += found
     if not update:
+        console.print(*said, sep="\n")
         return
     current = None if scored is None else current_scores(scored, now.predictions.text_score(first.score))
-    classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
-    made = write_version(classifier, directory, said[1])
-    console.print(*classifier.calibration_.describe(), made.describe(), sep="\n")
-    console.print(f"Version {made.number} is in use; go back with: uatlite history {directory} --use {made.parent}")
+    new = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
+    classifier.calibration_ = new
+    poorer = checking.poorer(new, calibration, answers_only=now.answers_only)
+    made = write_version(classifier, directory, found[1], use=not poorer)
+    use = f"uatlite history {directory} --use"
+    if poorer:
+        refused = f"Version {made.number} is not put in use: {poorer} Take it anyway: {use} {made.number}"
+        console.print(refused, style=shared.WARNING)
+    console.print(*said, *(line for line in new.describe() if line not in poorer), made.describe(), sep="\n")
+    if poorer:
+        console.print(f"Version {made.parent} stays in use.")
+        raise Exit(shared.NO_PROMISE)
+    console.print(f"Version {made.number} is in use; go back with: {use} {made.parent}")
 
 
 def history(

@@ -286,13 +286,13 @@ class TargetRisk(BaseModel):
     threshold: Threshold = Field(description="answer above it; null without a promise, or where all is answered")
     coverage: float | None = Field(description="share of calibration rows answered; null without a promise")
     coverage_interval: tuple[float, float] | None
-    rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
+    needed: str | None = Field(description="how many more labelled rows it would take; null where it is promised")
 
     @model_validator(mode="before")
     @classmethod
     def _of(cls, line: RiskLine) -> dict[str, Any]:
         promised = {name: getattr(line.rule, name, None) for name in ("threshold", "coverage", "coverage_interval")}
-        return {"target": line.target, "rows_needed": line.texts_needed, **promised}
+        return {"target": line.target, "needed": line.needed and line.needed.describe(), **promised}
 
 
 class RiskMenu(BaseModel):
@@ -302,6 +302,7 @@ class RiskMenu(BaseModel):
     score: str
     confidence: float = Field(description="with which each promise holds by itself")
     rows: int = Field(validation_alias="texts", description="labelled rows that decided")
+    counted: str = Field(description="the same in words, and what the other labelled rows do")
     lines: list[TargetRisk]
     threshold: list[float] = Field(
         validation_alias=AliasPath("curve", "thresholds"),

@@ -78,16 +78,10 @@ def least_answers(errors: int, target: float, level: float) -> int:
     return errors + 1 + int(nbinom.ppf(1.0 - level, errors + 1, target))
 
 
-def fewest(sizes: Integers, chances: Floats) -> int | None:
-    """The first of some sizes, ascending, that has what is wanted with probability 0.8, to two digits."""
-    enough = sizes[chances >= POWER]
-    return two_digits(int(enough[0])) if len(enough) else None
-
-
-def two_digits(count: int) -> int:
-    """A count rounded up to two digits, which are enough for an estimate."""
-    unit = int(10 ** max(len(str(count)) - 2, 0))
-    return -(-count // unit) * unit
+def fewest(sizes: Integers, chances: Floats, power: float = POWER) -> int | None:
+    """The first of some sizes, ascending, that has what is wanted with this probability."""
+    enough = sizes[chances >= power]
+    return int(enough[0]) if len(enough) else None
 
 
 def coverage_interval(

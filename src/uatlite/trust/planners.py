@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from uatlite.trust import bets, binomial
 from uatlite.trust.binomial import Test
-from uatlite.trust.rule import Menu, RiskCurve, RiskLine, Rule, Wanted, ranks
+from uatlite.trust.rule import Menu, RiskCurve, RiskLine, RowsNeeded, Rule, Wanted, ranks
 from uatlite.values import Floats, Integers, Marks
 
 RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
@@ -26,6 +26,13 @@ HIGHER_RISKS = (0.25, 0.30, 0.40, 0.50)
 
 KEPT = 0.99
 """By default a text may report so many answers that this share of all answers, without a threshold, is kept."""
+
+NEEDED = ((0.8, 0.2), (0.5, 0.95))
+"""Of the low and the high end of the rows needed: the confidence of the interval whose end the risk is taken to be, and
+the probability of a promise."""
+
+_FEWEST_ANSWERS = 10
+"""Of a threshold for several answers a text, to say from it how many texts it would take."""
 
 CURVE_POINTS = 40
 """The curve of a menu has its points at every fortieth of the rows."""
@@ -77,6 +84,8 @@ class Planner(ABC):
     wanted: Wanted
     unit: str = field(default="texts", kw_only=True)
     """what the texts are called"""
+    among: tuple[int, int] = field(default=(0, 0), kw_only=True)
+    """as in `Rule`"""
 
     @abstractmethod
     def plan(self, target: float) -> Plan:
@@ -91,8 +100,9 @@ class Planner(ABC):
         """The rule at a threshold, +inf to report nothing, and with so many answers a text."""
 
     @abstractmethod
-    def needed(self, target: float) -> int | None:
-        """The fewest labelled texts that promise the target with probability 0.8; None if more will not do."""
+    def enough(self, target: float, high: bool) -> int | None:
+        """How many texts have to decide to promise the target if the risk is at the low, or at the high end of its
+        interval; None if no number will do."""
 
     @abstractmethod
     def why_not(self, target: float) -> str:
@@ -102,31 +112,37 @@ class Planner(ABC):
         """The rule of the search."""
         plan = self.plan(target)
         place = search(plan, self.test(plan, target))
-        return self.rule(target, *((math.inf, None) if place is None else plan.steps[place]))
+        rule = self.rule(target, *((math.inf, None) if place is None else plan.steps[place]))
+        return replace(rule, among=self.among)
 
     def promise(self, target: float) -> Rule:
         """The rule of the search; where nothing is promised, with the reason."""
         rule = self.searched(target)
         return rule if rule.promised else replace(rule, reason=self.why_not(target))
 
-    def way_out(self, target: float, *, texts: int, can: str, asked: str, hopeless: str) -> str:
+    def needed(self, target: float) -> RowsNeeded:
+        """How many labelled texts it would take to promise the target: a part of them decides, as now."""
+        texts = self.rule(target, math.inf, None).texts
+        labelled, ends = max(self.among[0], texts), (self.enough(target, high) for high in (False, True))
+        low, high = (None if end is None else round(end * labelled / texts) for end in ends)
+        return RowsNeeded(rows=labelled, low=low, high=high, unit=self.unit)
+
+    def way_out(self, target: float, *, can: str, asked: str) -> str:
         """What these texts do promise, said by `can`, and how many more it would take to promise what is asked."""
-        higher, needed = (risk for risk in RISKS + HIGHER_RISKS if risk > target), self.needed(target)
-        nearest = next((risk for risk in higher if self.searched(risk).promised), None)
-        promised = "they promise no risk up to 50%" if nearest is None else can.format(nearest)
-        if needed is None:
-            return f"{promised}, and more {hopeless}; use another score."
-        more = binomial.two_digits(max(needed - texts, 1))
-        return f"{promised}, and {asked} would take about {more:,} more labelled {self.unit}."
+        higher = (self.searched(risk) for risk in RISKS + HIGHER_RISKS if risk > target)
+        nearest = next((rule for rule in higher if rule.promised), None)
+        promised = nearest and f"{can.format(nearest.target)}, with {nearest.coverage:.1%} {nearest.share_of}"
+        return f"{promised or 'they promise no risk up to 50%'}; for {asked} {self.needed(target).describe()}."
 
     def menu(self) -> Menu:
         """What the labelled texts promise for each of `RISKS`."""
         rules, lines = [self.searched(target) for target in RISKS], []
         for target, rule in zip(RISKS, rules, strict=True):
             kept, needed = (rule, None) if rule.promised else (None, self.needed(target))
-            lines.append(RiskLine(target=target, rule=kept, texts_needed=needed))
+            lines.append(RiskLine(target=target, rule=kept, needed=needed))
         score, confidence, texts = self.wanted.score, self.wanted.confidence, rules[0].texts
-        return Menu(score=score, confidence=confidence, texts=texts, lines=tuple(lines), unit=self.unit)
+        counts: dict[str, Any] = {"texts": texts, "among": self.among, "unit": self.unit}
+        return Menu(score=score, confidence=confidence, lines=tuple(lines), **counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,21 +185,23 @@ class RowsPlanner(Planner):
     def rule(self, target: float, threshold: float, most: int | None) -> Rule:
         return binomial.rule_at(threshold, self.scores, self.wrong, self.wanted, target)
 
-    def needed(self, target: float) -> int | None:
-        """The fewest with which a search passes its start, if the risk there is the observed."""
+    def enough(self, target: float, high: bool) -> int | None:
+        """The fewest with which a search passes its start: these rows, and further ones with an end of the interval."""
         from scipy.stats import binom
 
-        size, level = len(self.scores), 1.0 - self.wanted.confidence
-        observed = self.errors[1:] / np.arange(1, size + 1)
+        (within, power), size, level = NEEDED[high], len(self.scores), 1.0 - self.wanted.confidence
+        ends = binomial.clopper_pearson(self.errors[1:], np.arange(1, size + 1), within)[high]
         steps = np.ceil(size * 1.05 ** np.arange(1, math.log(max(binomial.MOST_ROWS / size, 1.06), 1.05)))
         runs = [
-            (n, *run) for n in steps.astype(int).tolist() for run in binomial.planned_shares(n, math.inf, target, level)
+            (n, *run)
+            for n in steps.astype(int).tolist()
+            for run in binomial.planned_shares(n, len(self.others), target, level)
         ]
         rows, shares, levels = np.array(runs).reshape(-1, 3).T
         answered = (shares * rows).astype(np.int64)
-        risks = observed[np.maximum(np.round(shares * size).astype(np.int64), 1) - 1]
-        chances = binom.cdf(binomial.allowed_errors(answered, target, 1.0 - levels), answered, risks)
-        return binomial.fewest(rows[risks < target], chances[risks < target])
+        here = np.maximum(np.round(shares * size).astype(np.int64), 1)  # of these rows, as surely answered
+        allowed = binomial.allowed_errors(answered, target, 1.0 - levels) - self.errors[here]
+        return binomial.fewest(rows, binom.cdf(allowed, np.maximum(answered - here, 0), ends[here - 1]), power)
 
     def menu(self) -> Menu:
         """With the observed risk at coverages from 1/40 to 1, and the exact interval of each point; ties come together.
@@ -209,9 +227,8 @@ class RowsPlanner(Planner):
                 f"of the {answered} most trusted of {size} {self.unit} {self.errors[answered]} are wrong, which cannot "
                 f"promise {asked}"
             )
-        hopeless = "rows will hardly help, the most trusted ones are wrong too often"
-        can = "allow a higher risk: they do promise {:.2%}"
-        return f"{why}; {self.way_out(target, texts=size, can=can, asked=f'{target:.2%}', hopeless=hopeless)}"
+        out = self.way_out(target, can="allow a higher risk: they do promise {:.2%}", asked=f"{target:.2%}")
+        return f"{why}; {out}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,25 +346,27 @@ class TextsPlanner(Planner):
         )
         return self.finished(rule)
 
-    def needed(self, target: float) -> int | None:
-        """The fewest texts with which the test of one threshold is passed, by the normal approximation, if its errors
-        are half as observed and half as a logistic regression on the scores says."""
+    def enough(self, target: float, high: bool) -> int | None:
+        """The fewest with which the test of one threshold is passed, by the normal approximation, if its errors are
+        half as observed and half as a logistic regression on the scores says, less or more the standard error."""
         from scipy.stats import norm
 
+        within, power = NEEDED[high]
+        off = norm.ppf(0.5 + within / 2) * (1.0 if high else -1.0)
         level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.sample.texts
         chances, sizes = bets.learned_chances(self.sample.scores, self.sample.wrong), []
         for step in self.plan(target, 4 * texts).steps:
             shown = self.sample.shown(*step)
             counts, errors = self.sample.tally(shown), self.sample.tally(shown * self.sample.wrong)
             allowed = target * (texts if self.kind == "per-text" else counts.sum())
-            gain = (allowed - (errors.sum() + chances[shown].sum()) / 2) / texts
-            if gain <= 0:
-                continue
             noise = math.sqrt((np.square(errors - target * counts).sum() + 1.0) / texts)
-            by_noise = ((norm.ppf(1.0 - level) + norm.ppf(binomial.POWER)) * noise / gain) ** 2
+            gain = (allowed - (errors.sum() + chances[shown].sum()) / 2) / texts - off * noise / math.sqrt(texts)
+            if gain <= 0 or shown.sum() < _FEWEST_ANSWERS:
+                continue
+            by_noise = ((norm.ppf(1.0 - level) + norm.ppf(power)) * noise / gain) ** 2
             by_count = binomial.least_answers(1, target, level) * texts / (allowed / target)
             sizes.append(max(by_noise, by_count, 1.1 * texts))
-        return binomial.two_digits(math.ceil(min(sizes))) if sizes else None
+        return math.ceil(min(sizes)) if sizes and min(sizes) <= binomial.MOST_ROWS else None
 
     def why_not(self, target: float) -> str:
         texts, wrong, confidence = self.sample.texts, self.sample.wrong.sum(), self.wanted.confidence
@@ -364,8 +383,7 @@ class TextsPlanner(Planner):
             f"{texts} texts with {len(self.sample.scores)} answers, {int(wrong)} of them wrong, cannot promise {asked} "
             f"with confidence {confidence:g}"
         )
-        hopeless = "texts will hardly help, the surest answers are wrong too often"
-        return f"{why}; {self.way_out(target, texts=texts, can=can, asked=asked, hopeless=hopeless)}"
+        return f"{why}; {self.way_out(target, can=can, asked=asked)}"
 
 
 def most_answers(others: TextScores) -> int:

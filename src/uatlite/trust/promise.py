@@ -162,12 +162,12 @@ def decide(
     """
     everything, listed = np.ones(rows.size, dtype=np.bool_), None
     inside = everything if inside is None else inside
+    among = rows.size, int((~inside).sum())
     if menu and inside.sum() >= _FEWEST_TEXTS:
         by_first = replace(wanted, kind=None, score=next(iter(rows.scores)))
         with suppress(CalibrationError):  # too few answers, or all alike
-            listed = _PLANNERS["risk" if rows.text is None else "precision"](
-                rows.of(inside), by_first, reference
-            ).menu()
+            planner = _PLANNERS["risk" if rows.text is None else "precision"](rows.of(inside), by_first, reference)
+            listed = replace(planner, among=among).menu()
     if wanted.kind is None:
         return Decision(None, listed)
     if wanted.kind == "recall" and fitting is None and reference is None:
@@ -178,11 +178,12 @@ def decide(
         reference = rows.of(fitting & inside)
     if wanted.kind not in _PLANNERS:  # those abstained on come last
         scores = {name: np.where(inside, s, s.min(initial=np.inf) - 1) for name, s in rows.scores.items()}
-        return Decision(_of_all(replace(rows, scores=scores).of(free), wanted), listed)
+        return Decision(replace(_of_all(replace(rows, scores=scores).of(free), wanted), among=(rows.size, 0)), listed)
     deciding = rows.of(free & inside)
     if wanted.kind == "risk" and wanted.classes is not None:
-        return Decision(_each_class(deciding, wanted, wanted.classes, reference), listed)
-    return Decision(_PLANNERS[wanted.kind](deciding, wanted, reference).promise(wanted.target), listed)
+        return Decision(replace(_each_class(deciding, wanted, wanted.classes, reference), among=among), listed)
+    planner = replace(_PLANNERS[wanted.kind](deciding, wanted, reference), among=among)
+    return Decision(planner.promise(wanted.target), listed)
 
 
 def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from uatlite.errors import InputError
 from uatlite.trust.bets import Game, won
 from uatlite.trust.binomial import MOST_ROWS, allowed_errors, clopper_pearson, fewest
+from uatlite.trust.rule import RowsNeeded
 from uatlite.values import Floats, check_array, check_marks, check_share
 
 Verdict = Literal["holds", "broken", "cannot tell yet"]
@@ -36,20 +37,21 @@ class RiskInterval:
             return "holds"
         return "broken" if self.low > target else "cannot tell yet"
 
-    def labels_needed(self, target: float) -> int | None:
-        """How many labelled answers would tell, in all, with probability 0.8 if the risk is as estimated, to two
-        digits; None where it is so near the target that a million would not."""
-        from scipy.stats import binom
+    def labels_needed(self, target: float) -> RowsNeeded:
+        """How many labelled answers would tell with an even chance; most where the risk is near the target. Of ten
+        risks that these answers make equally likely, the ends leave out one number each."""
+        from scipy.stats import beta, binom
 
         check_share("target", target)
-        risk = self.risk if self.errors else 0.5 / (self.rows + 1)  # none wrong among few does not mean none ever
-        sizes = np.unique(np.ceil(10 * 1.05 ** np.arange(math.log(MOST_ROWS / 10, 1.05))).astype(np.int64))
-        tail = (1.0 - self.confidence) / 2
-        if risk < target:
-            chances = binom.cdf(allowed_errors(sizes, target, 1.0 - tail), sizes, risk)
-        else:
-            chances = binom.sf(binom.isf(tail, sizes, target), sizes, risk)
-        return fewest(sizes, chances)
+        sizes = np.unique(np.ceil(self.rows * 1.05 ** np.arange(1, math.log(MOST_ROWS / self.rows, 1.05))).astype(int))
+        tail, further, seen = (1.0 - self.confidence) / 2, sizes - self.rows, self.risk * self.rows
+        holds, broken = allowed_errors(sizes, target, 1.0 - tail) - seen, binom.isf(tail, sizes, target) - seen
+        numbers = []
+        for risk in beta.ppf(np.arange(0.05, 1.0, 0.1), seen + 0.5, self.rows - seen + 0.5):
+            told = binom.cdf(holds, further, risk) if risk < target else binom.sf(broken, further, risk)
+            numbers.append(fewest(sizes, told, 0.5))
+        _, low, *_, high, _ = sorted(numbers, key=lambda number: number or math.inf)
+        return RowsNeeded(rows=self.rows, low=low, high=high, unit="answers")
 
     def describe(self) -> str:
         """The estimate and its interval, in a few words."""

@@ -51,8 +51,47 @@ RuleKind = Literal["threshold", "coverage", "risk", "precision", "per-text", "re
 """What is asked for. Of one answer a text: a threshold, the share of texts answered, or the share of answers that are
 wrong. Of any number: the share of reported answers that are wrong, or the wrong answers a text. Of texts: the share of
 their gold answers that is missed."""
+FEWEST_TOLD = 100
+"""From fewer labelled texts nobody can tell how many it would take."""
+WIDEST_TOLD = 50
+"""A range to more than so many times its low end says no more than that."""
 ONE_ANSWER = ("threshold", "coverage", "risk")
 """The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
+
+
+def two_digits(count: int) -> int:
+    """A count rounded up to two digits, which are enough for an estimate."""
+    unit = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // unit) * unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsNeeded:
+    """How many labelled texts it would take in all, by estimate, from `low` to `high`; None: no number will do."""
+
+    rows: int
+    """those that there are"""
+    low: int | None
+    high: int | None
+    unit: str
+
+    def describe(self) -> str:
+        """As in "it would take about 400 to 2,000 more labelled rows"."""
+        if self.rows < FEWEST_TOLD:
+            return f"it cannot be told from {self.rows:,} {self.unit} how many it would take"
+        if self.low is None:
+            return f"no number of labelled {self.unit} is likely to do: the surest answers are wrong too often"
+        low, high = (two_digits(max(n - self.rows, 1)) for n in (self.low, self.high or self.low))
+        if self.high is None or high > WIDEST_TOLD * low:
+            return f"it would take about {low:,} more labelled {self.unit}, perhaps many times that"
+        return f"it would take about {low:,}{f' to {high:,}' * (high > low)} more labelled {self.unit}"
+
+
+def deciding(texts: int, among: tuple[int, int], unit: str, aside: str = "say where to begin") -> str:
+    """How many of the labelled texts decide, and what the others do; `among` as in `Rule`."""
+    others = {aside: among[0] - texts - among[1], "out of scope": among[1]}
+    said = "".join(f", {count:,} {what}" for what, count in others.items() if count)
+    return f"{texts:,} of {among[0]:,} {unit} decide{said}" if among[0] > texts else f"{texts:,} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +155,10 @@ class Rule:
     nothing. `target` is what was asked for (see `RuleKind`); `promised` says whether it is promised, and `reason` why
     not. For a target risk the promise is the target itself.
 
-    `texts` labelled texts decided; they have `answers` answers, of which `reported` are reported, `errors` of them
-    wrong. `coverage` is the share that is reported, of the answers or of what `covered` names, and `coverage_interval`
-    holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at the threshold: a promise for a threshold that
-    was given beforehand.
+    `texts` labelled texts decided, `among` so many, of which so many are out of scope; they have `answers` answers, of
+    which `reported` are reported, `errors` of them wrong. `coverage` is the share that is reported, of the answers or
+    of what `covered` names, and `coverage_interval` holds with `confidence`. `risk_bound` is the Clopper–Pearson bound
+    at the threshold: a promise for a threshold that was given beforehand.
 
     Of kind "recall" the answers are texts, each with one: whether it is answered. Then `answers`, `reported` and
     `errors` are the gold answers of all texts, those of answered texts, and those of them that are missed; `coverage`
@@ -147,6 +186,7 @@ class Rule:
     covered: str = "answers"
     risk_bound: float | None = None
     per_kind: tuple[KindPromise, ...] | None = None
+    among: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         if self.kind in ONE_ANSWER:
@@ -177,6 +217,13 @@ class Rule:
             return "of texts answered"
         return "answered" if self.kind in ONE_ANSWER else f"of {self.covered} reported"
 
+    @property
+    def counted(self) -> str:
+        """How many texts decided, and what the other labelled ones do."""
+        unit = "calibration rows" if self.kind in ONE_ANSWER else "calibration texts"
+        aside = "fit the calibrator" if self.kind in ("threshold", "coverage") else "say where to begin"
+        return deciding(self.texts, self.among, unit, aside)
+
     def describe(self) -> str:
         """What is promised, in a sentence or two for a person."""
         if self.per_kind is not None:
@@ -184,7 +231,8 @@ class Rule:
         one = self.kind in ONE_ANSWER
         if not self.promised:
             nothing = "Abstain on all" if one else "Report nothing"
-            return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}"
+            counted = f" ({self.counted}.)" if self.among[0] > self.texts else ""
+            return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}{counted}"
         low, high = self.coverage_interval
         told = _PROMISED[self.kind].format(
             every=" all" if self.threshold == -math.inf else "",
@@ -195,7 +243,7 @@ class Rule:
             bound="" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly",
             **vars(self),
         )
-        return f"{told} (confidence {self.confidence:g}, {self.texts} calibration {'rows' if one else 'texts'})."
+        return f"{told} (confidence {self.confidence:g}, {self.counted})."
 
 
 _OF_ROWS = "{share} of rows {interval} are answered"
@@ -235,32 +283,25 @@ def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:
     together, (low, high) = ", all together" if len(asked) > 1 else "", rule.coverage_interval
     sentences.append(
         f"{rule.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered "
-        f"(confidence {rule.confidence:g}{together}, {rule.texts} calibration rows)."
+        f"(confidence {rule.confidence:g}{together}, {rule.counted})."
     )
     return " ".join(sentences)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiskLine:
-    """A target risk: its rule, or None and the labelled texts that a promise would take in all, by estimate.
-
-    `texts_needed` is None where there is a rule, and where more texts will not do.
-    """
+    """A target risk: its rule, or None and how many labelled texts a promise would take."""
 
     target: float
     rule: Rule | None
-    texts_needed: int | None
+    needed: RowsNeeded | None
 
-    def describe(self, texts: int, unit: str = "rows") -> str:
-        """The line for a person; `texts` are those that decided, and `unit` is what they are called."""
+    def describe(self) -> str:
+        """The line for a person."""
         if self.rule is not None:
             low, high = self.rule.coverage_interval
             return f"{self.target:4.0%}  {self.rule.coverage:6.1%} {self.rule.share_of} ({low:.1%} to {high:.1%})"
-        if self.texts_needed is None:
-            return f"{self.target:4.0%}  no promise; more {unit} will hardly help, the surest are wrong too often"
-        return (
-            f"{self.target:4.0%}  no promise; it would take about {self.texts_needed:,} labelled {unit}, not {texts:,}"
-        )
+        return f"{self.target:4.0%}  no promise" + ("" if self.needed is None else f"; {self.needed.describe()}")
 
 
 @dataclass(frozen=True)
@@ -293,6 +334,16 @@ class Menu:
     """without points where a text may have several answers"""
     unit: str = "rows"
     """what the texts are called"""
+    among: tuple[int, int] = (0, 0)
+    """as in the rules"""
+
+    @property
+    def counted(self) -> str:
+        """How many texts decided, and what the other labelled ones do."""
+        return deciding(self.texts, self.among, f"labelled {self.unit}")
+
+    def __repr__(self) -> str:
+        return "\n".join(self.describe())
 
     def rule(self, target: float) -> Rule | None:
         """The rule of a target on the menu; None where it cannot be promised."""
@@ -306,7 +357,7 @@ class Menu:
     def describe(self) -> list[str]:
         """Lines for a person."""
         return [
-            f"risk  promise (confidence {self.confidence:g}, {self.texts} labelled {self.unit}, by {self.score})",
-            *(line.describe(self.texts, self.unit) for line in self.lines),
+            f"risk  promise (confidence {self.confidence:g}, by {self.score}, {self.counted})",
+            *(line.describe() for line in self.lines),
             "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
         ]

@@ -39,8 +39,7 @@ def test_the_menu_names_every_risk_and_what_it_would_take(page, opened, rows_of)
     abstention = abstain(opened)
     for line, (target, answered) in zip(abstention.menu.lines, rows_of(page, "The menu of risks"), strict=True):
         assert f"{line.target:.0%}" in target
-        needed = "hardly help" if line.texts_needed is None else f"about {line.texts_needed:,} labelled rows"
-        assert (needed if line.rule is None else f"{line.rule.coverage:.1%}") in answered
+        assert (line.needed.describe() if line.rule is None else f"{line.rule.coverage:.1%}") in answered
 
 
 def test_an_explained_text_has_its_band(page):

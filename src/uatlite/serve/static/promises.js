@@ -13,25 +13,20 @@ export function showPromises(model) {
   const level = percent(menu.confidence, 0);
   const several = menu.coverage.length === 0; // of several answers a text there is no curve, and texts are the rows
   const told = several ? "Of the answers that are reported, the share that is wrong." : `Of the rows that are answered, the share that is wrong, with its ${level} interval; a dot is a risk that can be promised.`;
-  byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}, ${menu.rows.toLocaleString("en")} labelled ${several ? "texts" : "rows"}.`;
+  byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}: ${menu.counted}.`;
   byId("menu").className = several ? "" : "grid wide";
   if (several) show(byId("menu-curve"));
   else drawMenu(byId("menu-curve"), menu);
   show(
     byId("menu-lines"),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "At most wrong"), el("th", { scope: "col" }, several ? "Reported" : "Answered"))),
-    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold, menu.rows, several ? "texts" : "rows"))),
+    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold))),
   );
 }
 
-function row(line, served, rows, unit) {
-  const said = line.coverage === null ? unpromised(line.rows_needed, rows, unit) : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
+function row(line, served) {
+  const said = line.coverage === null ? ["no promise", el("small", {}, line.needed)] : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
   return el("tr", { class: line.coverage === null ? "unpromised" : null }, el("td", {}, percent(line.target, 0)), el("td", {}, ...said, served ? el("span", { class: "badge" }, "served") : null));
-}
-
-function unpromised(needed, rows, unit) {
-  const about = needed === null ? `more ${unit} will hardly help` : `it would take about ${needed.toLocaleString("en")} labelled ${unit}, not ${rows.toLocaleString("en")}`;
-  return ["no promise", el("small", {}, about)];
 }
 
 // The promises up to the first that answers all: "5 % wrong at 65 % answered, 8 % at 82 %".
