@@ -243,7 +243,7 @@ class Distilled(Method):
 
     @property
     def cost(self) -> int:
-        return self.runs.cost
+        return BASE.cost if self.read_out is None else self.runs.cost  # what it will be, once it is calibrated
 
     @property
     def config(self) -> UATConfig:
