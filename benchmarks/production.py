@@ -2,6 +2,7 @@
 
     python benchmarks/production.py --models DIR --data DIR [--seed 0] [--cache DIR]
                                     [--only false-alarms,delay,kills,interval,update,mislabelled]
+    python benchmarks/production.py shift CALIBRATED FILE...    expected and true errors, and the level of the verdict
 
 DIR of --models holds the models of benchmarks/backbones.py, DIR of --data the files of the tasks. Each text runs once;
 what is read of it is kept in --cache. A repetition then draws rows from these texts. Streams: SST-2 test sentences,
@@ -12,16 +13,17 @@ The table `mislabelled` compares with cleanlab, which has its own requirements: 
 """
 
 import json
+import sys
 import tempfile
 import time
+import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -39,18 +41,24 @@ from harness import (
     title,
 )  # fmt: skip
 from uatlite import UncertaintyClassifier
+from uatlite.classifier.classifiers import load as load_product
 from uatlite.classifier.recheck import renewed_rule
+from uatlite.classifier.record import Calibration
 from uatlite.classifier.runtime import run
 from uatlite.scoring.mislabelled import probably_mislabelled
 from uatlite.scoring.pick import Candidate, pick
+from uatlite.scoring.source import Source
 from uatlite.scoring.watch import Watch
+from uatlite.text.schema import Layout
 from uatlite.text.tasks import load
+from uatlite.trust.calibrators import Identity
 from uatlite.trust.monitor import Monitor, Reference
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.risk_interval import RiskInterval, risk_interval
 from uatlite.trust.rule import RAW_SCORE, Rule, Wanted
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
+from uatlite.values import Example
 
 REFERENCE = 6000
 """Unlabelled training texts that fit the scope of the monitor."""
@@ -86,10 +94,11 @@ class Watched(Columns):
         stranger = scope.rows - np.searchsorted(scope.nonconformities, self.strange, side="left")
         return (1.0 + stranger) / (1.0 + scope.rows)
 
-    def calibration(self) -> SimpleNamespace:
+    def calibration(self) -> Calibration:
         """What a watch keeps of these rows as calibration rows."""
-        scope = Scope(BOUND, REFERENCE, np.sort(self.strange))
-        return SimpleNamespace(scope=scope, shift=summarise(self.margin, score="logit-margin"))
+        scope, shift = Scope(BOUND, REFERENCE, np.sort(self.strange)), summarise(self.margin, score="logit-margin")
+        learned = {"model_hash": "", "classes": (), "rows": len(self.margin), "calibrator": Identity(2)}
+        return Calibration(**learned, scope=scope, shift=shift)
 
     def monitored(self, calibration: "Watched", seed: int = 0) -> tuple[Monitor, np.ndarray]:
         """The monitor after a stream of these rows, and log M after each."""
@@ -406,6 +415,31 @@ def mislabelled_table(bench: Bench) -> None:
             line(f"{task}, {len(given):,}", flipped.sum(), *cells, f"{same:.3f}")
 
 
+def shift_table(directory: str, *files: str, most: int = 3000) -> None:
+    """What the verdict says of files with labels, and the truth; where there is no label, no answer is right."""
+    product: Any = load_product(directory)
+    columns = product.columns
+    gold = columns.get("label", "label")
+    title(f"Answers expected to be wrong and those that are, of files of at most {most:,} rows")
+    head("rows", "number", "out of scope", "answered", "expected wrong", "wrong", "promised", "level")
+    for file in files:
+        source = Source(file)
+        layout = source.layout(Layout(label=None, meta=(gold,)), dict.fromkeys(columns), columns)
+        layout = replace(layout, label=None)
+        rows = [item for item in source.items(layout) if isinstance(item, Example)][:most]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the verdict is printed
+            said = product.predict([row.text for row in rows])
+        names = [str(row.meta.get(gold)) for row in rows]  # "non-entailment" is each of the two other labels
+        pairs = list(zip(said.labels, names, strict=True))
+        right = np.array([name == label or (name[:4] == "non-" and name[4:] != label) for label, name in pairs])
+        wrong, report = ~right[said.reports], said.shift
+        truth = f"{wrong.mean():.1%} ({wrong.sum()} of {len(wrong)})" if len(wrong) else "–"
+        promised = "–" if report.promised is None else f"{report.promised:.0%}"
+        cells = f"{report.out_of_scope or 0:.1%}", f"{said.reports.mean():.1%}", report.expected, truth, promised
+        line(Path(file).stem, f"{len(rows):,}", *cells, report.level)
+
+
 TABLES: dict[str, Callable[[Bench], None]] = {
     "false-alarms": false_alarm_table,
     "delay": delay_table,
@@ -417,6 +451,9 @@ TABLES: dict[str, Callable[[Bench], None]] = {
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["shift"]:
+        shift_table(*sys.argv[2:])
+        return
     only(parser_of_models(__doc__, seed=0, repetitions=500, tasks="sst2,clinc150"), TABLES, Bench)
 
 

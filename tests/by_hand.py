@@ -49,3 +49,12 @@ def again(value):
     arrays = {}
     state = json.loads(json.dumps(dump(value, arrays), allow_nan=False))
     return load(type(value), state, arrays, advice="calibrate again.")
+
+
+def calibration_of(shift, scope=None, rules=()):
+    """A calibration of two classes that was learned from no rows, with what new rows are compared with."""
+    from uatlite.classifier.record import Calibration
+    from uatlite.trust.calibrators import Temperature
+
+    learned = {"model_hash": "", "classes": ("a", "b"), "rows": 200, "calibrator": Temperature(2, 1.0)}
+    return Calibration(**learned, shift=shift, scope=scope, rules=rules)

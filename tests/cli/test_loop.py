@@ -2,6 +2,9 @@
 
 import json
 import random
+import re
+import shlex
+from html import unescape
 
 import pytest
 
@@ -83,15 +86,17 @@ def test_rows_to_label_and_suspects(scored, tmp_path, run):
     assert "not a saved classifier" in run("history", tmp_path, code=2).err
 
 
-def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(calibrated_dir, scored, tmp_path, run):
+def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(calibrated_dir, scored, tmp_path, run, monkeypatch):
     state, files, page = tmp_path / "watch.json", tmp_path / "days", tmp_path / "page.html"
     files.mkdir()
+    scored.with_name("scored.jsonl.summary.json").rename(files / "monday.jsonl.summary.json")  # as predict writes it
+    (files / "monday.jsonl.rejects.jsonl").write_text('{"line": 7, "reason": "no text"}\n')
     found = rows_of(scored)
     ranks = random.Random(1).sample(range(1, len(found) + 1), len(found))
     usual = [{**row, "scope": rank / (len(found) + 1)} for row, rank in zip(found, ranks, strict=True)]
     (files / "monday.jsonl").write_text("\n".join(map(json.dumps, usual)) + "\n")
     watch = ("watch", calibrated_dir, files, "-o", state)
-    look = (*watch, "--text", "body", "--once")
+    look = (*watch, "--once")
     run(*look)
     run(*look, "--report", page)
     assert json.loads(state.read_text())["rows"] == len(usual)
@@ -99,6 +104,9 @@ def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(calibrated_dir,
     (files / "tuesday.jsonl").write_text("\n".join(map(json.dumps, strange)) + "\n")
     assert "alarm" in run(*look, "--report", page, code=4).err.lower()
     assert "<html" in page.read_text()
+    monkeypatch.chdir(tmp_path)
+    run(*shlex.split(re.search("uatlite (pick .*)", unescape(page.read_text()))[1]))  # as it is printed
+    assert len(rows_of(tmp_path / "to_label.jsonl")) == 100
     run("watch", calibrated_dir, "-o", state, "--once", "--report", page, code=4)
     assert f"uatlite watch {calibrated_dir} -o {state} --acknowledge" in page.read_text()
     done = run("watch", calibrated_dir, "-o", tmp_path / "none.json", "--once", code=2)

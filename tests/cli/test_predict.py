@@ -160,7 +160,11 @@ def test_a_shift_is_warned_of(calibrated, tmp_path, run):
     (tmp_path / "odd.csv").write_text("text\n" + "a3 a3 a3\n" * 50)
     told = run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv").err
     assert "The data have shifted" in told
-    assert "Warning: what calibration promised need not hold" in told
+    assert "Over these 50 rows: p = " in told
+    few = tmp_path / "few.csv"
+    few.write_text("text\na1 a2\n")
+    told = run("predict", calibrated, few, "-o", tmp_path / "few.jsonl").err
+    assert "Too few rows to tell a shift: none is answered. Over this row: it takes 20 rows to tell." in told
 
 
 @pytest.mark.parametrize(

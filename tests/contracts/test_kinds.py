@@ -27,8 +27,10 @@ from uatlite.errors import CalibrationError, InputError, ModelError
 from uatlite.methods.distilled import FEATURES
 from uatlite.model.architectures import HEADS
 from uatlite.scoring.job import Job
+from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.serve.service import ANSWERS
 from uatlite.text.gold import GOLD
+from uatlite.trust.shift import Share
 from uatlite.values import Choices, Kind, Text
 
 SOURCE = Path(__file__).parents[2] / "src" / "uatlite"
@@ -203,6 +205,9 @@ def test_slices_are_what_was_said_of_their_texts(made):
     assert list(pred[[7, 2]].rows()) == list(pred[np.array([7, 2])].rows()) == [rows[7], rows[2]]
     assert pred.shift is not None
     assert pred[5:9].shift is None
+    wrong = [chance for row in rows for chance in ScoredRow(row).wrong]
+    np.testing.assert_allclose(wrong, 1.0 - pred.sure[pred.reports])
+    assert pred.shift.expected == Share.expected(float((1.0 - pred.sure[pred.reports]).sum()), len(wrong))
     assert list(pred[pred.abstain].rows()) == [row for row in rows if row["abstain"]]
     assert pred[3].as_row() == rows[3]
     for prediction, row in zip(pred, rows, strict=True):

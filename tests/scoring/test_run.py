@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from by_hand import calibration_of
 from scoring.desk import LAYOUTS, Stop
 from uatlite.classifier.runtime import Settings, tokenizer_fingerprint
 from uatlite.errors import DataError, StoreError
@@ -21,7 +22,7 @@ from uatlite.text.examples import text_fault
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import summarise
 
-REFERENCE = summarise(np.random.default_rng(0).random(200), score="confidence")
+CALIBRATION = calibration_of(summarise(np.random.default_rng(0).random(200), score="confidence"))
 every_kind = pytest.mark.parametrize("kind", LAYOUTS)
 
 
@@ -264,6 +265,11 @@ def test_a_shift_is_in_the_summary(desk, small_blocks):
     stored = json.loads(desk.bytes("b.csv.summary.json"))["shift"]
     assert stored["shifted"] is True
     assert "The data have shifted" in stored["verdict"]
+    with pytest.warns(UserWarning, match="The data have shifted"):
+        said = desk.classifier.predict(["a3 a3 a3"] * 60).shift
+    assert (said.level, said.promised, said.expected.rows) == (other.level, other.promised, other.expected.rows)
+    assert said.describe().replace("texts:", "rows:") == other.describe() == stored["verdict"]
+    assert (stored["level"], stored["expected"]["rows"]) == (other.level, other.expected.rows)
 
 
 def test_an_uncalibrated_model_scores_too(desk):
@@ -294,7 +300,7 @@ def test_the_sample_does_not_depend_on_the_cuts():
     scores = np.random.default_rng(1).random(5000)
     reports = []
     for size in (5000, 700, 1):
-        monitor = ShiftMonitor(REFERENCE, size=300)
+        monitor = ShiftMonitor(CALIBRATION, size=300)
         for start in range(0, len(scores), size):
             lines = [("row", {"confidence": score}) for score in scores[start : start + size].tolist()]
             monitor.add(lines, start)
@@ -311,4 +317,4 @@ def test_the_sample_is_spread_over_the_stream():
 
 
 def test_few_rows_are_no_verdict():
-    assert ShiftMonitor(REFERENCE).report().shifted is None
+    assert ShiftMonitor(CALIBRATION).report().shifted is None

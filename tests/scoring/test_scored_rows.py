@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from by_hand import calibration_of
 from uatlite.errors import DataError
 from uatlite.scoring.scored_rows import ScoredRow, scored_rows
 from uatlite.scoring.watch import Watch
@@ -21,15 +21,17 @@ SCORES = np.arange(60.0)
 
 
 def watch_of(score, scope, time=None):
-    calibration = SimpleNamespace(shift=summarise(SCORES, score=score), scope=Scope(0.01, 0, SCORES) if scope else None)
+    calibration = calibration_of(summarise(SCORES, score=score), Scope(0.01, 0, SCORES) if scope else None)
     return Watch(calibration, Path("state.json"), time=time)
 
 
 WATCH = watch_of("logit-margin", True)
 ANSWERS = {
     "one": ({"label": "a"}, "a", "a"),
-    "labels": ({"labels": ["joy"], "withheld": ["fear"]}, ["joy"], "joy"),
-    "several labels": ({"labels": ["joy", "fear"], "withheld": []}, ["joy", "fear"], "several"),
+    "labels": ({"labels": ["joy"], "withheld": ["fear"], "p_joy": 0.75}, ["joy"], "joy"),
+    "several labels": (
+        {"labels": ["joy", "fear"], "withheld": [], "p_joy": 0.75, "p_fear": 0.5}, ["joy", "fear"], "several"
+    ),
     "no label": ({"labels": [], "withheld": ["fear"]}, [], "none"),
     "entities": (
         {
@@ -43,6 +45,8 @@ ANSWERS = {
     ),
 }  # fmt: skip
 """Name -> the columns of a prediction, its answer as gold is written, and the label that it counts under."""
+WRONG = {"labels": (0.25,), "several labels": (0.25, 0.5), "entities": (pytest.approx(0.1),)}
+"""Name -> of its reported answers the chances of being wrong; what is abstained on has none."""
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -60,9 +64,8 @@ def test_every_format_and_memory_hold_the_same(name, tmp_path):
     for scored in rows:
         assert (scored.answer, scored.counted_label, scored.answered) == (answer, label, False)
         watched = WatchedRow.of(scored, "logit-margin", HOUR)
-        assert watched == WatchedRow(
-            HOUR, label, 0.9, 2.5, 0.25, abstain=True, out_of_scope=False, file=scored.file, line=scored.line
-        )
+        known = {"abstain": True, "out_of_scope": False, "file": scored.file, "line": scored.line}
+        assert watched == WatchedRow(HOUR, label, 0.9, 2.5, 0.25, **known, wrong=WRONG.get(name, ()))
         WATCH.check(Row(scored.file, scored.line, scored.values))
 
 
@@ -72,7 +75,7 @@ def test_a_score_is_higher_where_it_is_more_trustworthy():
     values = {**row.values, "time": "2026-11-17 06:30:00+02:00"}
     watch = watch_of("entropy", False, "time")
     watched = watch.watched(Row("f", 1, values), "1970-01-01T00")
-    assert watched == WatchedRow(HOUR, "a", 0.9, -0.3, file="f", line=1)
+    assert watched == WatchedRow(HOUR, "a", 0.9, -0.3, wrong=(pytest.approx(0.1),), file="f", line=1)
     for broken in ({"entropy": "high"}, {"entropy": "nan"}, {"time": "soon"}, {"abstain": "perhaps"}):
         assert watch.watched(Row("f", 1, {**values, **broken}), "1970-01-01T00") is None
 
@@ -85,6 +88,18 @@ def test_truth_values_are_read_in_one_way(text, value):
     assert row.answered is (not value)
     watched = WatchedRow.of(row, "confidence", HOUR, scoped=False)
     assert (watched.abstain, watched.out_of_scope) == (value, value)
+
+
+def test_an_answer_that_is_not_reported_cannot_be_wrong():
+    row = {"label": "a", "confidence": 0.75}
+    for others, wrong in (
+        ({}, [0.25]),
+        ({"abstain": False}, [0.25]),
+        ({"abstain": True}, []),
+        ({"out_of_scope": 1}, []),
+    ):
+        assert ScoredRow(row | others).wrong == wrong
+    assert ScoredRow({"labels": [1], "p_joy": 0.9, "p_fear": 0.75}).wrong == [0.25]  # classes said by column
 
 
 def test_a_kept_column_is_not_taken_for_the_answer():

@@ -6,19 +6,19 @@ import random
 import time
 from dataclasses import replace
 from multiprocessing import get_context
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from by_hand import calibration_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
 from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
-from uatlite.scoring.watch_state import HourTally, Share, Timeline, WatchedRow, WatchState, hour_of, spelt_hour
+from uatlite.scoring.watch_state import HourTally, Timeline, WatchedRow, WatchState, hour_of, spelt_hour
 from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope
-from uatlite.trust.shift import summarise
+from uatlite.trust.shift import Share, summarise
 
 CALIBRATION = 200
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
@@ -26,7 +26,7 @@ NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 def calibration(score="logit-margin", moved=0.0):
     """What a watch reads of a calibration: scores and strangeness of 200 rows."""
-    return SimpleNamespace(shift=summarise(NORMAL + moved, score=score), scope=Scope(0.01, 0, NORMAL))
+    return calibration_of(summarise(NORMAL + moved, score=score), Scope(0.01, 0, NORMAL))
 
 
 def rows(first, number, *, moved=0.0):
@@ -87,8 +87,22 @@ def test_an_alarm_its_rows_and_the_reset(watch, scored):
     assert abs(alarm.change - 400) < 25
     assert 400 < alarm.row < 450
     assert (alarm.since, alarm.raised) == ("2026-11-17T05", "2026-11-17T05")
-    assert "ALARM" in state.describe(300)[1]
-    assert "b.jsonl" in state.describe(300)[-1]
+    report = state.report(watch.calibration)
+    assert report.describe().startswith(
+        f"ALARM: {alarm.what}, since about row {alarm.change + 1} (2026-11-17 05:00 UTC), "
+    )
+    assert "Over the whole life, 700 rows, and the answers from b.jsonl on: evidence of a change " in report.describe()
+    assert report.expected.rows == sum(
+        not row["abstain"] and not row["out_of_scope"] for row in rows(5000, 300, moved=1.5)
+    )
+    told = json.loads(watch.path.read_text())["told"]
+    assert (told["verdict"]["verdict"], told["verdict"]["level"]) == (report.describe(), report.level)
+    first, second = told["files"]
+    assert (first["file"], first["rows"], second["file"], second["rows"]) == ("a.jsonl", 400, "b.jsonl", 300)
+    assert (first["answered"]["value"], second["expected wrong"]["value"]) == (0.75, 0.5)
+    assert first["evidence"] < 5 < 1e6 < second["evidence"]
+    assert [text.split()[0] for text in state.details()[:2]] == ["a.jsonl", "b.jsonl"]
+    assert state.details()[-1].startswith("The evidence grew most in b.jsonl.")
     found = list(rows_since(watch, state, str(scored), 395))
     assert [row.number for row in found] == list(range(395, 700))
     assert [row.row.values["id"] for row in found][:7] == [395, 396, 397, 398, 399, 5000, 5001]
@@ -108,10 +122,20 @@ def test_an_alarm_its_rows_and_the_reset(watch, scored):
     write(scored / "b.jsonl", rows(7000, 900, moved=1.5))
     settled = watch.look(str(scored))
     assert settled.alarm is None
-    assert "new normal" in settled.describe()[1]
+    assert "since row 1,001, where the new normal begins" in settled.report(watch.calibration).describe()
     assert normal.begun == 1000
     with pytest.raises(StoreError, match="no alarm to acknowledge"):
         watch.acknowledge()
+
+
+def test_the_evidence_of_a_file_is_what_it_adds_in_whatever_order_files_change(watch, scored):
+    write(scored / "a.jsonl", rows(0, 300, moved=1.5))
+    write(scored / "b.jsonl", rows(1000, 300))
+    state = watch.look(str(scored))
+    growth = [tally.growth for tally in state.batches.values()]
+    assert sum(growth) == pytest.approx(state.monitor.log_martingale)
+    assert growth[0] > 5 > growth[1]
+    assert state.details()[-1].startswith("The evidence grew most in a.jsonl.")
 
 
 def test_rows_that_cannot_be_used_are_counted_apart(watch, scored):

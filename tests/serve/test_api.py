@@ -85,8 +85,15 @@ def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api, made
     requests = (made_texts(100, seed=9), ["a3 a3 a3"] * 100, ["a3"])
     usual, odd, few = (api.post("/predict", json={"texts": texts}).json()["shift"] for texts in requests)
     assert (usual["shifted"], odd["shifted"], few["shifted"]) == (False, True, None)
-    assert "the promises are off" in odd["verdict"]
-    assert api.get("/model").json()["watch"]["texts"] == 201
+    assert (usual["level"], few["level"]) == ("green", None)
+    assert odd["level"] in ("amber", "red")
+    assert "The data have shifted, and " in odd["verdict"]
+    assert "Over this request of 100 texts: p = " in odd["verdict"]
+    assert odd["expected"]["rows"] <= 100 * 4
+    watched = api.get("/model").json()["watch"]
+    assert watched["texts"] == 201
+    assert "Over the whole life, 201 rows" in watched["verdict"]
+    assert watched["level"] in ("green", "amber", "red")
 
 
 @of("classifier", "labeler")

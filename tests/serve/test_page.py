@@ -208,6 +208,12 @@ def test_upload_and_read_the_result(tab, classifier, made_texts, tmp_path):
     assert f"{area:.3f}" in tiles
     assert f"{100 * float((~predictions.abstain).mean()):.1f} %\nanswered" in tiles
     assert "1 rows without a usable text" in tab.inner_text("#progress")
+    watched = tab.evaluate("fetch('model').then((reply) => reply.json())")["watch"]
+    assert (tab.inner_text("#many-shift"), watched["texts"]) == (
+        watched["verdict"],
+        61,
+    )  # of all rows, not the last piece
+    assert tab.get_attribute("#many-shift", "class") == watched["level"]
     shown = [int(text) for text in tab.locator("#rows tbody tr td:first-child").all_inner_texts()]
     assert shown[:20] == [int(i) + 2 for i in order[::-1]][:20]
     assert tab.locator("#curve polyline").count() == 1

@@ -105,6 +105,22 @@ def test_a_rule_comes_back_from_json(rule):
     assert again(rule) == rule
 
 
+ALLOWED = {
+    "given": RULES["given"].risk_bound, "none answered": RULES["none answered"].risk_bound, "all answered": None,
+    "no promise": None, "each class": 0.9, "one class": None, "texts": 0.2, "no promise of texts": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_a_rule_allows_of_new_answers(name):
+    assert RULES[name].allowed(100, 50) == ALLOWED[name]
+
+
+def test_wrong_answers_a_text_are_a_share_of_the_answers_there_are():
+    rule = rule_of(np.tile(VALUES, 60), np.zeros(300, bool), 0.2, "per-text", **TEXTS)
+    assert rule.allowed(100, 50) == pytest.approx(0.4)
+
+
 TWO, NO = [0.1, 0.2], np.zeros(0, dtype=bool)
 
 

@@ -1,15 +1,16 @@
 """The shift check: its two tests, and false alarms at the stated rate."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp, mannwhitneyu
+from scipy.stats import binomtest, ks_2samp, mannwhitneyu
 
 from by_hand import again
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.shift import mann_whitney, score_test, summarise
+from uatlite.trust.shift import Share, ShiftReport, mann_whitney, score_test, summarise, these
 
 
 def draw(rows, units, rng):
@@ -35,7 +36,9 @@ def test_like_rows_raise_no_alarm_and_shifted_ones_do(reference):
     assert other_texts.scope_p_value < 1e-4 < other_texts.score_p_value
     assert other_texts.out_of_scope > 0.2
     assert other_texts.median_scope < 0.2
-    assert "the promises are off" in other_texts.describe()
+    assert other_texts.describe().startswith("The data have shifted, and with 37% of the rows out of scope nobody can")
+    assert (other_texts.level, other_scores.level, like.level) == ("red", "red", "green")
+    assert "and nothing tells how right the answers are. Over these rows: p = " in other_scores.describe()
 
 
 def test_rows_all_the_same_are_a_shift_too(reference):
@@ -53,7 +56,12 @@ def test_rows_that_are_too_usual_are_named_so(reference):
 def test_a_few_rows_say_nothing(reference):
     report = reference.check(np.random.default_rng(7).random(19), np.full(19, 1e-3))
     assert report.shifted is None
-    assert report.describe() == "Rows: 19. A shift can be told from 20 on: the promises are unchecked."
+    judged = replace(report, over=these(19), expected=Share.expected(2.0, 50), promised=0.05)
+    assert judged.level is None
+    assert judged.describe() == (
+        "Too few rows to tell a shift: 4.0% (1.1% to 13.5%) of 50 answers are expected to be wrong, promised at most "
+        "5%. Over these 19 rows: it takes 20 rows to tell."
+    )
 
 
 @pytest.mark.parametrize("left_out", [True, False], ids=["as it is", "in-sample reference"])
@@ -131,3 +139,49 @@ def test_a_long_run_is_near_the_asymptotic_law():
     generator = np.random.default_rng(1)
     a, b = generator.normal(0.1, 1, 4000), generator.normal(0, 1, 300)
     assert score_test(a, b) == pytest.approx(ks_2samp(a, b, method="asymp").pvalue, rel=0.05)
+
+
+@pytest.mark.parametrize(("wrong", "answers"), [(0, 40), (3, 40), (29, 1200), (40, 40)])
+def test_the_interval_of_expected_errors_is_wilsons(wrong, answers):
+    share, expected = Share.expected(wrong, answers), binomtest(wrong, answers).proportion_ci(method="wilson")
+    assert (share.low, share.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert (share.value, share.rows) == (wrong / answers, answers)
+
+
+def test_the_interval_of_expected_errors_holds_what_turns_out():
+    """Answers are wrong with their probabilities: the interval holds the risk of such answers, and nearly always the
+    share of these that turns out wrong."""
+    rng = np.random.default_rng(0)
+    chances = rng.beta(0.5, 10, size=(2000, 300))
+    turned_out = (rng.random(chances.shape) < chances).mean(axis=1)
+    shares = [Share.expected(float(row.sum()), 300) for row in chances]
+    assert np.mean([share.low <= 0.5 / 10.5 <= share.high for share in shares]) > 0.99
+    held = np.mean([share.low <= out <= share.high for share, out in zip(shares, turned_out, strict=True)])
+    assert 0.92 <= held <= 0.96
+
+
+LEVELS = {
+    "no change": ({"shifted": False}, "green", "No shift was found: 2.0% (1.3% to 3.1%) of 1,000 answers"),
+    "as promised": ({}, "amber", "and the answers look as right as promised: 2.0%"),
+    "nothing is promised": ({"promised": None}, "amber", "and nothing is promised about the answers: 2.0%"),
+    "a few out of scope": ({"out_of_scope": 0.2}, "amber", "look as right as promised"),
+    "too many": ({"out_of_scope": 0.21}, "red", "with 21% of the rows out of scope nobody can tell how right"),
+    "above the promise": ({"promised": 0.01}, "red", "and more answers are expected to be wrong than promised: 2.0%"),
+    "the upper end is": ({"promised": 0.03}, "red", "and the answers may be wrong more often than promised: 2.0%"),
+    "no answer": ({"expected": Share.expected(0.0, 0)}, "red", "nothing tells how right the answers are: none is"),
+    "no style": ({"referenced": False}, "amber", "without reference texts, so small differences of style count."),
+    "few rows": ({"shifted": None, "found": "Too few rows to tell a shift"}, None, "to tell a shift: 2.0%"),
+}
+
+
+@pytest.mark.parametrize(("changed", "level", "said"), LEVELS.values(), ids=LEVELS)
+def test_an_alarm_says_how_bad_it_is(changed, level, said):
+    report = ShiftReport(1500, True, 1e-8, 0.01, 1e-8, expected=Share.expected(20.0, 1000), promised=0.05)
+    found = {"found": "No shift was found"} if changed.get("shifted") is False else {}
+    report = replace(report, **found, **changed, over=these(1500), evidence="p = 1e-08")
+    assert report.level == level
+    assert said in report.describe()
+    assert "Over these 1,500 rows: p = 1e-08." in report.describe()
+    assert ("promised at most" in report.describe()) is (report.promised is not None)
+    assert report.as_row()["level"] == level
+    assert ("style" in report.describe()) is (not report.referenced)

@@ -33,6 +33,9 @@ REASONS: dict[str, str] = {
 ABSTAINING = (OUT_OF_SCOPE, MISSED, UNSTABLE, BELOW, NO_PROMISE)
 """The reasons with which a row is abstained on, where there is a rule."""
 
+COLOURS = {"green": "#2e7d32", "amber": "#b26a00", "red": "#c62828"}
+"""How bad a shift is -> the colour of its verdict in a notebook, which may be light or dark."""
+
 _SHOWN = 10
 """Rows of a printed table; the rest is counted."""
 _WIDTH = 60
@@ -44,7 +47,7 @@ def table(said: "Predictions") -> str:
     cells = _cells(said)
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([_heading(said), *(lines if len(said) else []), *_notes(said)])
+    return "\n".join([_heading(said), *(lines if len(said) else []), *_notes(said), *_verdict(said).values()])
 
 
 def html_table(said: "Predictions") -> str:
@@ -54,6 +57,7 @@ def html_table(said: "Predictions") -> str:
     lines = ("".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(said))
+    notes += "".join(f"<p style='color:{COLOURS[level]}'>{escape(told)}</p>" for level, told in _verdict(said).items())
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
     return f"<div><p>{escape(_heading(said))}</p>{table}{notes}</div>"
 
@@ -84,9 +88,12 @@ def _notes(said: "Predictions") -> list[str]:
         cut = f"{counted(said.truncated_texts, 'text was', 'texts were')} cut"
         tokens = f"{counted(said.truncated_tokens, 'token')} in all"
         notes.append(f"{cut}, {tokens}; windows=True, set before calibrating, reads them whole.")
-    if said.shift is not None and said.shift.shifted:
-        notes.append(said.shift.describe())
     return notes
+
+
+def _verdict(said: "Predictions") -> dict[str, str]:
+    """Level -> the verdict on a shift; empty where there are too few texts to tell one."""
+    return {said.shift.level: said.shift.describe()} if said.shift is not None and said.shift.level else {}
 
 
 def excerpt(text: Text) -> str:

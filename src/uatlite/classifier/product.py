@@ -36,6 +36,7 @@ from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import HEADS, check_classifier, unwrap
 from uatlite.model.tokens import most_tokens
 from uatlite.text.files import model_place
+from uatlite.trust.shift import these
 from uatlite.values import Choices, Kind, Text, Words
 
 if TYPE_CHECKING:
@@ -305,10 +306,12 @@ class Product(Generic[Said]):
         predictor = self.predictor()
         given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words) else texts
         predictions: Said = predictor.predict(self.kind.texts(given, self.class_names))
-        reference = None if self.calibration_ is None or not check_shift else self.calibration_.shift
-        if reference is None or not len(predictions):
+        calibration, count = self.calibration_, len(predictions)
+        if calibration is None or calibration.shift is None or not check_shift or not count:
             return predictions
-        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
+        report = calibration.shift.check(predictions.text_scores(calibration.shift.score), predictions.scope)
+        wrong = 1.0 - predictions.sure[predictions.reports]
+        report = calibration.judged(report, these(count, "texts"), count, len(wrong), float(wrong.sum()))
         if report.shifted:
             warnings.warn(report.describe(), stacklevel=2)
         return replace(predictions, shift=report)

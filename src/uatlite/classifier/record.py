@@ -25,7 +25,7 @@ from uatlite.trust.calibrators import Calibrator, check_calibrator
 from uatlite.trust.distribution import LabelSets
 from uatlite.trust.rule import Menu, Rule, Wanted
 from uatlite.trust.scope import Scope
-from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference
+from uatlite.trust.shift import REFERENCE_ROWS, Share, ShiftReference, ShiftReport
 from uatlite.values import Floats, Integers, check_share
 
 AnyCalibrator = Calibrator | AnswerCalibrator | EntityCalibrator
@@ -278,6 +278,17 @@ class Calibration:
     def rule(self) -> Rule | None:
         """The first of the rules: that by which answers are reported, where there is one."""
         return self.rules[0] if self.rules else None
+
+    def judged(self, report: ShiftReport, over: str, texts: int, answers: int, wrong: float) -> ShiftReport:
+        """The report on texts with what it means for their reported answers, whose chances of being wrong add up to
+        `wrong`; `over` says what was looked at."""
+        return replace(
+            report,
+            over=over,
+            expected=Share.expected(wrong, answers),
+            promised=None if self.rule is None else self.rule.allowed(texts, answers),
+            referenced=self.scope is None or self.scope.reference_rows > 0,
+        )
 
     def describe(self) -> list[str]:
         """What was learned and what is promised, a sentence each."""

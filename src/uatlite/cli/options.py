@@ -19,6 +19,8 @@ NO_PROMISE = 5
 INTERRUPTED = 130
 WARNING = "bold yellow"
 """The style of what a reader must not miss."""
+LEVELS = {None: "default", "green": "green", "amber": "yellow", "red": "bold red"}
+"""How bad a shift is -> the style of its verdict."""
 ENGINES = ("local", "ray")
 INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz too), a directory of such files, an address (s3://…), or - for stdin."
 

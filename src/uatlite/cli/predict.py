@@ -95,8 +95,8 @@ def predict(
     if summary.promised is False:
         console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
     console.print(*summary.describe(), sep="\n")
-    if summary.shift is not None and summary.shift.shifted:
-        console.print("Warning: what calibration promised need not hold for these data.", style=shared.WARNING)
+    if summary.shift is not None:
+        console.print(summary.shift.describe(), style=shared.LEVELS[summary.shift.level])
     if summary.job["calibration"] is None:
         shared.not_calibrated(console, model)
     if review is not None:

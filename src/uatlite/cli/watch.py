@@ -72,7 +72,7 @@ def watch(
     if scored is None and not state.exists():
         raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:
-        console.print(*watching.acknowledge(fresh=new_normal).describe(None), sep="\n")
+        _tell(console, watching, watching.acknowledge(fresh=new_normal))
         return
     with shared.resumable(console, f"What was counted is in {state}"):
         while True:
@@ -89,9 +89,7 @@ def watch(
 
 def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchState":
     if scored is None:
-        state = watching.read()
-        console.print(*state.describe(None), sep="\n")
-        return state
+        return _tell(console, watching, watching.read())
     counted: list[int] = []
     with console.status("Reading …") as status:
 
@@ -100,5 +98,13 @@ def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchStat
             status.update(f"Reading: {sum(counted):,} new rows …")
 
         state = watching.look(scored, on_rows)
-    console.print(*state.describe(sum(counted)), sep="\n")
+    return _tell(console, watching, state, sum(counted))
+
+
+def _tell(console: Console, watching: "Watch", state: "WatchState", new: int | None = None) -> "WatchState":
+    report = state.report(watching.calibration)
+    console.print(state.seen(new))
+    console.print(report.describe(), style=shared.LEVELS[report.level])
+    for line in state.details():
+        console.print(line)
     return state

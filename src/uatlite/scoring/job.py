@@ -153,19 +153,18 @@ class Summary(Tally):
     """the file that lists the rejected rows; None without any"""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; the shift report with its verdict in words."""
-        shift = None if self.shift is None else {"verdict": self.shift.describe(), **dump(self.shift)}
-        return {**dump(self), "shift": shift}
+        """Plain JSON values; the shift report with its verdict in words and its level."""
+        return {**dump(self), "shift": None if self.shift is None else self.shift.as_row()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Summary":
         """The summary that `to_dict` described."""
         shift = dict(values.get("shift") or {})
-        shift.pop("verdict", None)
-        return load(cls, {**values, "shift": shift or None}, advice="score again, with --overwrite.")
+        stored = {name: value for name, value in shift.items() if name not in ("verdict", "level")}
+        return load(cls, {**values, "shift": stored or None}, advice="score again, with --overwrite.")
 
     def describe(self) -> list[str]:
-        """Lines for a terminal."""
+        """Lines for a terminal; the verdict on a shift, which has a colour, is not among them."""
         lines = [f"{counted(self.rows)} scored"]
         if self.abstained is not None and self.rows:
             lines[0] += f", {self.abstained:,} abstained ({self.abstained / self.rows:.1%})"
@@ -176,6 +175,4 @@ class Summary(Tally):
             texts, tokens = counted(self.truncated_texts, "text was", "texts were"), self.truncated_tokens
             how = "--windows" if self.job["calibration"] is None else "a classifier of calibrate --windows"
             lines.append(f"{texts} cut, {counted(tokens, 'token')} in all; {how} reads them whole")
-        if self.shift is not None:
-            lines.append(self.shift.describe())
         return lines

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
+from uatlite.classifier.record import Calibration
 from uatlite.codec import dump, load
 from uatlite.errors import StoreError
 from uatlite.scoring.job import Job, Summary, Tally
@@ -30,7 +32,7 @@ from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.scoring.source import Block, Source, blocks
 from uatlite.text.files import format_of
 from uatlite.text.write import Pieces, read_record, row_writer, write_record
-from uatlite.trust.shift import ShiftReference, ShiftReport
+from uatlite.trust.shift import ShiftReport, these
 from uatlite.values import Example
 
 Columns = dict[str, Any]
@@ -185,8 +187,7 @@ class ScoringRun:
         self.parts = Parts.of(job.output)
         calibration = predictor.calibration
         self._rules = () if calibration is None else calibration.rules
-        shift = None if calibration is None else calibration.shift
-        self._shift = None if shift is None else ShiftMonitor(shift)
+        self._shift = None if calibration is None or calibration.shift is None else ShiftMonitor(calibration)
 
     def by(self, score: Callable[[Iterator[Block]], Iterable[Tally]], on_progress: OnProgress) -> Summary:
         """Count every block of the input once `score` has its part on disk, and write the output.
@@ -243,13 +244,18 @@ class ScoringRun:
 class ShiftMonitor:
     """Compares a stream with the calibration rows by a uniform sample of at most `size` rows.
 
+    What a change means for the answers is told by all rows.
+
     A row is in the sample if a hash of its position is among the smallest. So the sample does not depend on how the
     stream was cut or resumed.
     """
 
-    def __init__(self, reference: ShiftReference, size: int = SAMPLE) -> None:
-        self.reference = reference
+    def __init__(self, calibration: Calibration, size: int = SAMPLE) -> None:
+        assert calibration.shift is not None
+        self.calibration, self.reference = calibration, calibration.shift
         self._size = size
+        self._rows = self._answers = 0
+        self._wrong = 0.0
         self._keys: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._values: NDArray[np.float64] = np.zeros((0, 2))
 
@@ -258,6 +264,9 @@ class ShiftMonitor:
         rows = [(i, ScoredRow(values)) for i, (kind, values) in enumerate(lines, position) if kind == "row"]
         if not rows:
             return
+        self._rows += len(rows)
+        for wrong in chain.from_iterable(row.wrong for _, row in rows):  # one by one: no sum depends on the parts
+            self._answers, self._wrong = self._answers + 1, self._wrong + wrong
         scored = [
             (row.score(self.reference.score), row.number("scope") if "scope" in row.values else np.nan)
             for _, row in rows
@@ -270,7 +279,8 @@ class ShiftMonitor:
         """Whether the stream is like the calibration rows."""
         scores, scope = self._values.T
         known = len(scores) > 0 and not np.isnan(scope).any()
-        return self.reference.check(scores, scope if known else None)
+        found = self.reference.check(scores, scope if known else None)
+        return self.calibration.judged(found, these(self._rows), self._rows, self._answers, self._wrong)
 
 
 def hashed(positions: NDArray[np.uint64]) -> NDArray[np.uint64]:

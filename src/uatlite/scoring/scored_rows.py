@@ -90,6 +90,17 @@ class ScoredRow:
         """Whether the text is answered; it is where the row holds no decision."""
         return not self.truth("abstain")
 
+    @property
+    def wrong(self) -> list[float]:
+        """The calibrated probability of each reported answer that it is wrong."""
+        if self.answer_column == "entities":
+            return [1.0 - entity["confidence"] for entity in self.listed("entities") if entity["reported"]]
+        if self.answer_column == "labels":  # which are numbers of columns where classes are said so
+            columns = [name for name in self.values if name.startswith("p_")]
+            named = (columns[label] if isinstance(label, int) else f"p_{label}" for label in self.listed("labels"))
+            return [1.0 - self.number(name) for name in named]
+        return [1.0 - self.number("confidence")] if self.answered and not self.truth("out_of_scope") else []
+
     def score(self, name: str) -> float:
         """What a rule, or a shift, ranks rows by: higher where the row is more trustworthy."""
         return SCORES.get(name, 1) * self.number(column_of_score(name))  # or the log-odds of several answers
@@ -161,6 +172,10 @@ def check_columns(row: ScoredRow, needed: Sequence[str]) -> None:
 
 def columns_of_input(scored: str | Path) -> dict[str, str]:
     """Role -> column (`Layout.columns`) of the file that was scored, by the summary beside; empty without one."""
-    record = read_record(Path(f"{scored}.summary.json")) or {}
-    columns = record.get("job", {}).get("columns", {})
+    columns = job_of(scored).get("columns", {})
     return {role: columns[role] for role in ("text", "pair", "options") if columns.get(role) is not None}
+
+
+def job_of(scored: str | Path) -> dict[str, Any]:
+    """The job that wrote a file, by the summary beside it; empty without one."""
+    return dict((read_record(Path(f"{scored}.summary.json")) or {}).get("job", {}))

@@ -35,6 +35,8 @@ BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
+TOLD = "told"
+"""Where the file of a state tells a reader what follows from it."""
 _CHUNK = 1 << 20
 
 
@@ -97,6 +99,8 @@ class Watch:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StoreError(f"{self.path} cannot be read ({error}); begin a new state file.") from error
+        if isinstance(stored, dict):
+            stored.pop(TOLD, None)
         state = load(WatchState, stored, advice="begin a new state file.")
         if state.reference != reference.digest:
             raise StoreError(
@@ -111,8 +115,9 @@ class Watch:
         return state
 
     def write(self, state: WatchState) -> None:
-        """Replace the state on disk."""
-        write_text(self.path, json.dumps(dump(state), ensure_ascii=False) + "\n")
+        """Replace the state on disk, with the verdict and what is known of each file, for a reader."""
+        told = {"verdict": state.report(self.calibration).as_row(), "files": dump(state.by_file())}
+        write_text(self.path, json.dumps({TOLD: told, **dump(state)}, ensure_ascii=False) + "\n")
 
     def look(self, source: str, on_rows: Callable[[int], None] = lambda rows: None) -> WatchState:
         """Count every new row of the scored files; `on_rows` is called with the number of each block."""

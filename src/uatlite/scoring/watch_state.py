@@ -11,22 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import NormalDist
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from uatlite.classifier.record import Calibration
 from uatlite.errors import InputError
 from uatlite.scoring.scored_rows import ScoredRow
-from uatlite.trust.binomial import clopper_pearson
 from uatlite.trust.monitor import BOUND, Monitor, Reference
+from uatlite.trust.shift import Share, ShiftReport
 from uatlite.values import Floats, counted
 
-STRETCHES, FILES = 4000, 4000
-"""The latest stretches and files that are remembered."""
+STRETCHES, FILES, BATCHES = 4000, 4000, 200
+"""The latest stretches and files that are remembered, and the files whose counts are."""
 HOURS = 14 * 24
 """The newest hours that are kept as hours."""
 DAYS = 400
 """The newest days that are kept at all, beside these hours."""
+NEAR = 20
+"""Rows within which a change is dated."""
+_LISTED = 20
+"""Files that are listed on a terminal."""
 _CONFIDENCE = 0.95
 MILLISECONDS = 1e11
 """A number of seconds this large would lie beyond the year 5000: it counts milliseconds."""
@@ -43,6 +48,8 @@ class WatchedRow:
     scope: float | None = None
     abstain: bool | None = None
     out_of_scope: bool | None = None
+    wrong: tuple[float, ...] = ()
+    """of its reported answers the chances of being wrong"""
     file: str = ""
     line: int = 0
 
@@ -57,31 +64,16 @@ class WatchedRow:
             scope=row.number("scope") if scoped else None,
             abstain=row.truth("abstain"),
             out_of_scope=row.truth("out_of_scope"),
+            wrong=tuple(row.wrong),
             file=row.file,
             line=row.line,
         )
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share, or a mean, with its interval; it holds for one hour by itself."""
-
-    value: float
-    low: float
-    high: float
-    rows: int
-
-    @classmethod
-    def of(cls, count: int, rows: int) -> Self:
-        """A share with its exact interval (Clopper and Pearson)."""
-        if not rows:
-            return cls(0.0, 0.0, 1.0, 0)
-        low, high = clopper_pearson(count, rows, _CONFIDENCE)
-        return cls(count / rows, float(low), float(high), rows)
-
-
-ANSWERED, OUTSIDE, SURE = SHARES = "answered", "out of scope", "mean confidence"
-_SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
+ANSWERED, OUTSIDE, SURE, EXPECTED = SHARES = "answered", "out of scope", "mean confidence", "expected wrong"
+_SUMMED = (
+    "rows", "decided", "answered", "scoped", "outside", "confidence", "squares", "answers", "wrong", "growth"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,11 +91,17 @@ class HourTally:
     """the sum"""
     squares: float = 0.0
     """the sum of the squared confidences"""
+    answers: int = 0
+    """answers that are reported"""
+    wrong: float = 0.0
+    """the sum of their chances of being wrong"""
+    growth: float = 0.0
+    """of log M over these rows"""
     labels: Mapping[str, int] = field(default_factory=dict)
     log_martingale: float = 0.0
 
     @classmethod
-    def of(cls, rows: Iterable[WatchedRow], log_martingale: float = 0.0) -> Self:
+    def of(cls, rows: Iterable[WatchedRow], log_martingale: float = 0.0, growth: float = 0.0) -> Self:
         """The counts over some rows."""
         rows = list(rows)
         sure = np.array([row.confidence for row in rows])
@@ -115,6 +113,9 @@ class HourTally:
             outside=sum(row.out_of_scope is True for row in rows),
             confidence=float(sure.sum()),
             squares=float((sure**2).sum()),
+            answers=sum(len(row.wrong) for row in rows),
+            wrong=sum(wrong for row in rows for wrong in row.wrong),
+            growth=growth,
             labels=dict(Counter(row.label for row in rows)),
             log_martingale=log_martingale,
         )
@@ -135,7 +136,22 @@ class HourTally:
             spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
             reach = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2) * spread / self.rows**0.5
             shares[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
+        if self.answers:
+            shares[EXPECTED] = Share.expected(self.wrong, self.answers)
         return shares
+
+
+def added(
+    tallies: Mapping[str, HourTally], keys: Iterable[str], rows: Sequence[WatchedRow], logs: Floats, start: float
+) -> dict[str, HourTally]:
+    """The counts by hour or by file, with some more rows: log M was `start`, and is `logs` (rows,) after each."""
+    steps, merged, places = np.diff(logs, prepend=start), dict(tallies), dict[str, list[int]]()
+    for i, key in enumerate(keys):
+        places.setdefault(key, []).append(i)
+    for key, some in places.items():
+        tally = HourTally.of((rows[i] for i in some), float(logs[some[-1]]), float(steps[some].sum()))
+        merged[key] = merged.get(key, HourTally()) + tally
+    return merged
 
 
 @dataclass(frozen=True)
@@ -144,15 +160,9 @@ class Timeline:
 
     hours: Mapping[str, HourTally] = field(default_factory=dict)
 
-    def with_rows(self, rows: Sequence[WatchedRow], logs: Floats) -> "Timeline":
-        """The time line with some more rows: each of them, and log M after it, (rows,)."""
-        merged = dict(self.hours)
-        by_hour: dict[str, list[int]] = {}
-        for i, row in enumerate(rows):
-            by_hour.setdefault(row.hour, []).append(i)
-        for hour, numbers in by_hour.items():
-            tally = HourTally.of((rows[i] for i in numbers), float(logs[numbers[-1]]))
-            merged[hour] = merged.get(hour, HourTally()) + tally
+    def with_rows(self, rows: Sequence[WatchedRow], logs: Floats, start: float = 0.0) -> "Timeline":
+        """The time line with some more rows: each of them, and log M after it, (rows,), which was `start` before."""
+        merged = added(self.hours, (row.hour for row in rows), rows, logs, start)
         recent, kept = set(sorted(hour for hour in merged if "T" in hour)[-HOURS:]), dict[str, HourTally]()
         for hour in sorted(merged):  # all but the newest hours are merged into days
             name = hour if hour in recent else hour.partition("T")[0]
@@ -236,11 +246,23 @@ class WatchState:
     files: tuple[CountedFile, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     alarms: tuple[PastAlarm, ...] = ()
+    batches: Mapping[str, HourTally] = field(default_factory=dict)
+    """file -> its counts, in the order in which files were read; those of the latest files"""
 
     @property
     def alarm(self) -> PastAlarm | None:
-        """The alarm that is not acknowledged."""
-        return self.alarms[-1] if self.monitor.alarm is not None and self.alarms else None
+        """The alarm that is not acknowledged: what has changed and since when, by all rows so far.
+
+        A change that is dated a few rows before a file or an hour begins with it.
+        """
+        latest = self.monitor.latest
+        if latest is None or not self.alarms:
+            return None
+        dated, raised = self.begun + latest.change, self.alarms[-1]
+        change = next((entry.row for entry in self.stretches if dated <= entry.row <= dated + NEAR), dated)
+        since = self.stretch_of(change)
+        hour = raised.since if since is None else since.hour
+        return replace(raised, change=change, since=hour, what=latest.describe())
 
     @property
     def evidence(self) -> float:
@@ -258,6 +280,8 @@ class WatchState:
             return self
         scope = [row.scope for row in rows if row.scope is not None]
         monitor, logs = self.monitor.after(reference, [row.score for row in rows], scope or None)
+        start = self.monitor.log_martingale
+        batches = added(self.batches, (row.file for row in rows), rows, logs, start)
         stretches = list(self.stretches)
         for i, row in enumerate(rows, self.rows):
             if not stretches or (stretches[-1].file, stretches[-1].hour) != (row.file, row.hour):
@@ -265,7 +289,8 @@ class WatchState:
         grown = replace(
             self,
             monitor=monitor,
-            timeline=self.timeline.with_rows(rows, logs),
+            timeline=self.timeline.with_rows(rows, logs, start),
+            batches=dict(list(batches.items())[-BATCHES:]),
             rows=self.rows + len(rows),
             stretches=tuple(stretches[-STRETCHES:]),
         )
@@ -292,39 +317,57 @@ class WatchState:
         alarms = (*self.alarms[:-1], replace(self.alarms[-1], answer=answer))
         return replace(self, monitor=monitor, begun=self.rows, alarms=alarms)
 
-    def describe(self, new: int | None = None) -> list[str]:
-        """Lines for a terminal; `new` is how many rows the last look counted."""
-        seen = f"{counted(self.rows)} watched" + ("" if new is None else f", {new:,} of them new")
+    def seen(self, new: int | None = None) -> str:
+        """How many rows were counted, `new` of them by the last look."""
         rejected = f"; {self.rejected:,} could not be used" if self.rejected else ""
+        return f"{counted(self.rows)} watched{'' if new is None else f', {new:,} of them new'}{rejected}."
+
+    def report(self, calibration: Calibration) -> ShiftReport:
+        """The verdict over the whole life, and what it means for the answers since the change."""
+        alarm, bound, over = self.alarm, self.monitor.bound, f"the whole life, {counted(self.rows)}"
+        tally, found = self.timeline.total(), "No change was found" if self.rows else "No rows yet"
+        if self.monitor.fresh:
+            found += f" since row {self.begun + 1:,}, where the new normal begins"
+        if alarm is not None:
+            found = f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)})"
+            tally, since = self.since(alarm)
+            over += f", and the answers from {since} on"
+        outside = tally.outside / tally.scoped if tally.scoped else None
+        shifted = alarm is not None if self.rows else None
+        evidence = f"evidence of a change {self.evidence:.3g}, alarm at {1.0 / bound:.4g}"
+        report = ShiftReport(
+            self.rows, shifted, None, bound, None, out_of_scope=outside, found=found, evidence=evidence
+        )
+        return calibration.judged(report, over, tally.rows, tally.answers, tally.wrong)
+
+    def since(self, alarm: PastAlarm) -> tuple[HourTally, str]:
+        """The counts from the hour of a change on, or from its file on if these are fewer; and what that is called."""
+        hours = self.timeline.total(hour for hour in self.timeline.hours if hour >= alarm.since)
+        names, stretch = list(self.batches), self.stretch_of(alarm.change)
+        if stretch is not None and stretch.file in names:
+            files = sum((self.batches[name] for name in names[names.index(stretch.file) :]), HourTally())
+            if files.rows <= hours.rows:
+                return files, stretch.file
+        return hours, spelt_hour(alarm.since)
+
+    def by_file(self) -> list[dict[str, Any]]:
+        """What is known of each of the latest files: its rows, its shares, and how often the evidence grew over it."""
         return [
-            f"{seen}{rejected}. Evidence of a change {self.evidence:.3g}, alarm at {1.0 / self.monitor.bound:.4g}.",
-            *self.verdict(),
+            {"file": name, "rows": tally.rows, "evidence": math.exp(min(tally.growth, 700.0))}
+            | {share: tally.shares().get(share) for share in (ANSWERED, OUTSIDE, EXPECTED)}
+            for name, tally in self.batches.items()
         ]
 
-    def verdict(self) -> list[str]:
-        """Whether something has changed, what and since when."""
-        alarm = self.alarm
-        if alarm is not None:
-            stretch = self.stretch_of(alarm.change)
-            found = (
-                f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "
-                f"row {alarm.row:,}. The promises hold for rows like the calibration rows, not for these.",
-                self.latest(),
-                stretch and f"The change is in {stretch.file}. --report PAGE shows it, --acknowledge resets the alarm.",
-            )
-            return [line for line in found if line]
-        if self.monitor.fresh and self.alarms:
-            return [f"Compared with the rows since row {self.begun + 1:,}, which are the new normal."]
-        if not self.rows:
-            return ["No rows yet."]
-        return [f"No change was found; false alarms are bounded by {self.monitor.bound:g} over the whole life."]
-
-    def latest(self) -> str | None:
-        """The change by all rows so far, where that says more than the alarm did."""
-        alarm, now = self.monitor.alarm, self.monitor.latest
-        if alarm is None or now is None or (alarm.stream, alarm.bet) == (now.stream, now.bet):
-            return None
-        change = self.begun + now.change
-        stretch = self.stretch_of(change)
-        hour = "" if stretch is None else f" ({spelt_hour(stretch.hour)})"
-        return f"By all {self.rows:,} rows: {now.describe()}, since about row {change + 1:,}{hour}."
+    def details(self) -> list[str]:
+        """Lines for a terminal below the verdict: a line a file; after an alarm the file to look at, and what to do."""
+        files, lines = self.by_file(), list[str]()
+        width = max((len(row["file"]) for row in files), default=0)
+        for row in files[-_LISTED:]:
+            shares = [f"{name} {'–' if row[name] is None else row[name]}" for name in (ANSWERED, OUTSIDE, EXPECTED)]
+            known = "; ".join([counted(row["rows"]), *shares, f"evidence ×{row['evidence']:.2g}"])
+            lines.append(f"  {row['file']:<{width}}  {known}")
+        if self.alarm is not None:
+            most = max(files, key=lambda row: float(row["evidence"]), default={"file": "no file that is known"})
+            told = "--report PAGE shows more, --acknowledge resets the alarm."
+            lines.append(f"The evidence grew most in {most['file']}. {told}")
+        return lines

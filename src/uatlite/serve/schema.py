@@ -1,7 +1,7 @@
 """The JSON of requests and responses, as OpenAPI describes it: the texts, what is answered, and what is served."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -22,10 +22,12 @@ from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.many_labels import LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.record import Calibration
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT, ErrorResponse
 from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.rule import RiskLine
+from uatlite.trust.shift import Level, Share
 from uatlite.values import Choices, Kind, Words
 
 
@@ -239,7 +241,13 @@ class Shift(BaseModel):
 
     model_config = ConfigDict(from_attributes=True)
     shifted: bool | None = Field(description="null where the texts are too few to say")
+    level: Level | None = Field(
+        description="green: no shift; amber: shifted, and the answers look as right as promised; red: they do not, or "
+        "it cannot be told; null where the texts are too few"
+    )
     p_value: float | None
+    expected: Share | None = Field(description="the reported answers that are expected to be wrong")
+    promised: float | None = Field(description="the share of wrong answers promised at most; null where none is")
     verdict: Told
 
 
@@ -314,7 +322,7 @@ class RiskMenu(BaseModel):
     high: list[float] = Field(validation_alias=AliasPath("curve", "high"))
 
 
-class Watched(BaseModel):
+class Watched(Shift):
     """What is known of all texts over the whole life of the service, or of its state file."""
 
     texts: int = Field(description="texts that were counted")
@@ -322,14 +330,14 @@ class Watched(BaseModel):
     limit: float = Field(description="the evidence that raises an alarm: 1 over the bound of false alarms")
     alarm: str | None = Field(description="what has changed, until the alarm is acknowledged")
     since: str | None = Field(description="the hour of the change, UTC")
-    verdict: str
 
-    @model_validator(mode="before")
     @classmethod
-    def _of(cls, state: WatchState) -> dict[str, Any]:
-        alarm, limit = state.alarm, 1.0 / state.monitor.bound
-        shown = {"alarm": getattr(alarm, "what", None), "since": getattr(alarm, "since", None)}
-        return {"texts": state.rows, "evidence": state.evidence, "limit": limit, "verdict": state.verdict()[0], **shown}
+    def of(cls, state: WatchState, calibration: Calibration) -> Self:
+        """What is known of a state, compared with the calibration."""
+        report, alarm, limit = state.report(calibration), state.alarm, 1.0 / state.monitor.bound
+        shown = {"alarm": getattr(alarm, "what", None), "since": getattr(alarm, "since", None), "limit": limit}
+        shown |= {"texts": state.rows, "evidence": state.evidence, "level": report.level, "describe": report.describe}
+        return cls.model_validate({**vars(report), **shown})
 
 
 class ServedModel(BaseModel):

@@ -19,7 +19,7 @@ from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import inspect_class, inspect_entity, inspect_label, used_settings
 from uatlite.serve.limits import Limits
-from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, PredictRequest, ServedModel, TagRequest
+from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, PredictRequest, ServedModel, TagRequest, Watched
 from uatlite.serve.traffic import Traffic
 from uatlite.values import Choices, Kind, Text, strings
 
@@ -165,7 +165,7 @@ class Service:
                 "rule": calibration and calibration.rule,
                 "menu": calibration and calibration.menu,
                 "comparison": calibration and calibration.comparison and calibration.comparison.describe(),
-                "watch": watched,
+                "watch": watched and calibration and Watched.of(watched, calibration),
                 "limits": asdict(self.limits),
                 "version": __version__,
             }

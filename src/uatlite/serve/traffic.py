@@ -26,6 +26,7 @@ from uatlite.scoring.watch_state import WatchedRow, WatchState, hour_of
 from uatlite.serve.http import Layer
 from uatlite.trust.monitor import SCOPE, Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
+from uatlite.values import counted
 
 COUNTING = 5.0
 """Seconds between two countings of the traffic; a kill loses at most these."""
@@ -51,7 +52,7 @@ class Traffic:
         self, calibration: Calibration | None, path: Path | None = None, *, patience: float = LOCK_PATIENCE
     ) -> None:
         self.counters = Counters()
-        self._shift = None if calibration is None else calibration.shift
+        self._calibration = calibration
         self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
         self._watch: Watch | None = None
@@ -73,15 +74,19 @@ class Traffic:
         """
         scored = [ScoredRow(row, SERVED) for row in rows]
         self.counters.texts(scored)
-        if self._shift is None:
+        calibration, texts = self._calibration, len(scored)
+        if calibration is None or (shift := calibration.shift) is None:
             return None
-        score, scoped, hour = self._shift.score, SCOPE in self._reference.cells, hour_of(time.time())
-        watched = [WatchedRow.of(row, score, hour, scoped=scoped) for row in scored]
+        scoped, hour = SCOPE in self._reference.cells, hour_of(time.time())
+        watched = [WatchedRow.of(row, shift.score, hour, scoped=scoped) for row in scored]
         self._pending.extend(watched)
-        if len(watched) < CHECKED_ROWS:
-            return self._shift.unchecked(len(watched))
-        scope = [row.scope for row in watched if row.scope is not None] if scoped else None
-        return await asyncio.to_thread(self._shift.check, [row.score for row in watched], scope)  # takes milliseconds
+        report = shift.unchecked(texts)
+        if texts >= CHECKED_ROWS:
+            scope = [row.scope for row in watched if row.scope is not None] if scoped else None
+            report = await asyncio.to_thread(shift.check, [row.score for row in watched], scope)  # takes milliseconds
+        wrong = [chance for row in watched for chance in row.wrong]
+        over = f"this request of {counted(texts, 'text')}"
+        return calibration.judged(report, over, texts, len(wrong), sum(wrong))
 
     async def run(self) -> None:
         """Count the texts every few seconds, without end."""

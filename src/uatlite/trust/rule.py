@@ -210,6 +210,17 @@ class Rule:
         above = np.asarray(s > self.thresholds(kind))
         return above if text is None or self.most is None else above & (ranks(s, text) < self.most)
 
+    def allowed(self, texts: int, answers: int) -> float | None:
+        """The share of these reported answers that may be wrong by the promise; None where it is about something else.
+
+        A promise for some classes says nothing about all answers.
+        """
+        if not self.promised or not all(part.asked for part in self.per_kind or ()):
+            return None
+        of_texts = None if self.target is None else self.target * texts / max(answers, 1)
+        shares = {"per-text": of_texts, "threshold": self.risk_bound, "risk": self.target, "precision": self.target}
+        return shares.get(self.kind)
+
     @property
     def share_of(self) -> str:
         """What `coverage` is the share of, as in "82.0% answered"."""

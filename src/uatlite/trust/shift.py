@@ -1,18 +1,21 @@
-"""Are the new rows like the calibration rows? If not, the promises do not hold.
+"""Are the new rows like the calibration rows? If not, the promises need not hold, and the answers say how bad it is.
 
 Calibration keeps the sorted scores of its rows. New rows are compared by two tests: one of their scores, and one of
-their p-values of being in scope, which without a shift are uniform.
+their p-values of being in scope, which without a shift are uniform. What a change means is told by the share of answers
+that their calibrated probabilities expect to be wrong, beside the share that was promised.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.errors import CalibrationError, InputError
+from uatlite.trust.binomial import clopper_pearson
 from uatlite.values import Floats, Integers, check_scores, check_share
 
 REFERENCE_ROWS = 50
@@ -22,14 +25,58 @@ CHECKED_ROWS = 20
 """The fewest new rows for a verdict."""
 
 
+TOO_STRANGE = 0.2
+"""With a larger share of changed rows out of scope, the probabilities of the others say little."""
+
+Level = Literal["green", "amber", "red"]
+"""No change; a change, and the answers look as right as promised; they do not, or it cannot be told."""
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share, or a mean, of so many rows or answers, with its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+
+    @classmethod
+    def of(cls, count: int, rows: int) -> Self:
+        """A share that was counted, with its exact interval (Clopper and Pearson)."""
+        if not rows:
+            return cls(0.0, 0.0, 1.0, 0)
+        low, high = clopper_pearson(count, rows, _CONFIDENCE)
+        return cls(count / rows, float(low), float(high), rows)
+
+    @classmethod
+    def expected(cls, wrong: float, answers: int) -> Self:
+        """The share of wrong answers by their probabilities of being wrong, which add up to `wrong`.
+
+        The interval is Wilson's, as if so many had been seen: it holds the risk of such answers with 95 % or more, if
+        the probabilities are right.
+        """
+        if not answers:
+            return cls(0.0, 0.0, 1.0, 0)
+        z, share = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2), wrong / answers
+        middle, reach = wrong + z**2 / 2, z * math.sqrt(max(wrong * (1.0 - share), 0.0) + z**2 / 4)
+        low, high = ((middle + side * reach) / (answers + z**2) for side in (-1, 1))
+        return cls(share, min(max(low, 0.0), share), min(high, 1.0), answers)
+
+    def __str__(self) -> str:
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
 @dataclass(frozen=True)
 class ShiftReport:
-    """The result of comparing new rows with the calibration rows.
+    """Whether new rows are like the calibration rows, by which evidence, and what that means for their answers.
 
     `shifted` is None where the rows are too few for a verdict. `p_value` is the smaller p-value of the tests times
     their number (Bonferroni): without a shift it is below `false_alarm` at that rate or less. `median_scope` is the
     median p-value of being in scope, 0.5 without a shift; `out_of_scope` is the share of rows with one of at most
-    `false_alarm`.
+    `false_alarm`. Evidence over time, which is valid at every moment, has no p-values.
     """
 
     rows: int
@@ -40,27 +87,58 @@ class ShiftReport:
     scope_p_value: float | None = None
     median_scope: float | None = None
     out_of_scope: float | None = None
-
-    def describe(self) -> str:
-        """The verdict in one sentence."""
-        if self.shifted is None:
-            return f"Rows: {self.rows}. A shift can be told from {CHECKED_ROWS} on: the promises are unchecked."
-        verdict = "The data have shifted: the promises are off" if self.shifted else "No shift was found"
-        if self.shifted and self.too_usual:
-            source = "rows that calibrated the classifier or trained its model"
-            verdict = f"The rows are too usual, as {source} are: the promises are off"
-        evidence = f"p = {self.p_value:.2g}, false alarms {self.false_alarm:g}"
-        if self.median_scope is not None:
-            evidence += (
-                f"; {self.out_of_scope:.1%} of rows are out of scope, where {self.false_alarm:.1%} are expected; "
-                f"the median p-value of scope is {self.median_scope:.2f}, expected 0.50"
-            )
-        return f"{verdict} ({evidence})."
+    found: str = "The data have shifted"
+    """what was found, in words"""
+    evidence: str = ""
+    """by what, in words"""
+    over: str = "these rows"
+    """what was looked at, in words"""
+    expected: Share | None = None
+    """of the reported answers those expected to be wrong, by their calibrated probabilities; None where not known"""
+    promised: float | None = None
+    """the share of wrong answers that the rule promises at most; None where it promises none"""
+    referenced: bool = True
+    """whether reference texts were given at calibration"""
 
     @property
-    def too_usual(self) -> bool:
-        """Whether scope alone tells the rows apart, and by being less strange than the calibration rows."""
-        return (self.median_scope or 0.0) > 0.5 and 2.0 * (self.score_p_value or 0.0) >= self.false_alarm
+    def level(self) -> Level | None:
+        """How bad it is; None where the rows are too few for a verdict."""
+        if not self.shifted:
+            return None if self.shifted is None else "green"
+        return "red" if self.doubt else "amber"
+
+    @property
+    def doubt(self) -> str:
+        """Why the answers of changed rows are not known to be as right as promised; empty where they look so."""
+        if (self.out_of_scope or 0.0) > TOO_STRANGE:
+            return f"with {self.out_of_scope:.0%} of the rows out of scope nobody can tell how right the answers are"
+        if self.expected is None or not self.expected.rows:
+            return "nothing tells how right the answers are"
+        if self.promised is None or self.expected.high <= self.promised:
+            return ""
+        if self.expected.value > self.promised:
+            return "more answers are expected to be wrong than promised"
+        return "the answers may be wrong more often than promised"
+
+    def describe(self) -> str:
+        """The verdict, what it means, and what it rests on: the one sentence of files, service, page and Python."""
+        said = self.found
+        if self.shifted:
+            fine = "the answers look as right as promised" if self.promised else "nothing is promised about the answers"
+            said += f", and {self.doubt or fine}"
+        if self.expected is not None:
+            answers = "1 answer is" if self.expected.rows == 1 else f"{self.expected.rows:,} answers are"
+            told = f"{self.expected} of {answers} expected to be wrong"
+            said += f": {told if self.expected.rows else 'none is answered'}"
+            said += "" if self.promised is None else f", promised at most {100 * self.promised:.3g}%"
+        said += f". Over {self.over}: {self.evidence}."
+        if self.shifted and not self.referenced:
+            said += " The classifier was calibrated without reference texts, so small differences of style count."
+        return said
+
+    def as_row(self) -> dict[str, Any]:
+        """Plain JSON values, with the verdict in words and its level."""
+        return {"verdict": self.describe(), "level": self.level, **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -111,12 +189,31 @@ class ShiftReference:
             scope_p = mann_whitney(inside, (np.arange(1, n + 1) + 0.5) / (n + 1))
             median, outside = float(np.median(inside)), float((inside <= self.false_alarm).mean())
             p_value = min(1.0, 2.0 * min(score_p, scope_p))
-        shifted = p_value < self.false_alarm
-        return ShiftReport(len(new), shifted, p_value, self.false_alarm, score_p, scope_p, median, outside)
+        shifted, found = p_value < self.false_alarm, "No shift was found"
+        if shifted:
+            # Scope alone tells the rows apart, and by less strangeness than that of the calibration rows.
+            usual = median is not None and median > 0.5 and 2.0 * score_p >= self.false_alarm
+            source = "rows that calibrated the classifier or trained its model"
+            found = f"The rows are too usual, as {source} are" if usual else ShiftReport.found
+        evidence = f"p = {p_value:.2g}, false alarms {self.false_alarm:g}"
+        if outside is not None:
+            evidence += (
+                f"; {outside:.1%} of rows are out of scope, where {self.false_alarm:.1%} are expected; "
+                f"the median p-value of scope is {median:.2f}, expected 0.50"
+            )
+        tests = score_p, scope_p, median, outside
+        return ShiftReport(len(new), shifted, p_value, self.false_alarm, *tests, found=found, evidence=evidence)
 
     def unchecked(self, rows: int) -> ShiftReport:
         """The report on rows that are too few to tell."""
-        return ShiftReport(rows, None, None, self.false_alarm, None)
+        evidence = f"it takes {CHECKED_ROWS} rows to tell"
+        found = "Too few rows to tell a shift"
+        return ShiftReport(rows, None, None, self.false_alarm, None, found=found, evidence=evidence)
+
+
+def these(number: int, things: str = "rows") -> str:
+    """What was looked at: 'these 1,000 rows'."""
+    return f"these {number:,} {things}" if number != 1 else f"this {things.removesuffix('s')}"
 
 
 def check_pair(scores: ArrayLike, scope: ArrayLike | None) -> tuple[Floats, Floats | None]:

@@ -2,13 +2,12 @@
 
 import json
 import re
-from types import SimpleNamespace
-from typing import cast
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from uatlite.classifier.record import Calibration
+from by_hand import calibration_of
 from uatlite.lab.report.watch_page import moment_of, timeline_figure, write_watch
 from uatlite.scoring.watch import Watch
 from uatlite.trust.scope import Scope
@@ -21,8 +20,8 @@ NORMAL = np.sort(np.random.default_rng(0).normal(size=ROWS))
 @pytest.fixture
 def watch(tmp_path):
     usual = Usual(0.8, {"a": 0.5, "b": 0.5}, answered=0.9)
-    found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin", usual=usual), scope=Scope(0.01, 0, NORMAL))
-    return Watch(cast(Calibration, found), tmp_path / "watch.json", time="at")
+    found = calibration_of(summarise(NORMAL, score="logit-margin", usual=usual), Scope(0.01, 0, NORMAL))
+    return Watch(found, tmp_path / "watch.json", time="at")
 
 
 def write(directory, hour, number, *, moved=0.0, label="ab"):
@@ -58,7 +57,7 @@ def test_it_says_what_changed_since_when_and_how_bad(watch, tmp_path):
     rows = dict(re.findall(r'<tr><th scope="row">(.*?)</th>\s*<td class="">(.*?)</td>', html))
     assert rows["What changed"].startswith("Many texts are")
     assert f"About row {state.alarm.change + 1}, " in rows["Since when"]
-    assert re.search(r"Answered \d+\.\d%, before 100\.0%\.", rows["How bad"])
+    assert re.search(r"Answered \d+\.\d%, before 100\.0%\.", rows["What moved"])
     strangest, around = (part.split("</ul>")[0] for part in html.split('<ul class="texts">')[1:])
     assert strangest.count("<li>") == 20
     assert strangest.count("<p>&lt;b&gt;row 4-") >= 15
@@ -70,6 +69,24 @@ def test_it_says_what_changed_since_when_and_how_bad(watch, tmp_path):
     assert "uatlite recheck my-classifier to_label.jsonl" in html
     assert "--acknowledge --new-normal" in html
     assert "src=" not in html
+
+
+def test_without_times_there_is_a_point_a_file(watch, tmp_path):
+    untimed, scored = replace(watch, time=None), tmp_path / "scored"
+    write(scored, 1, 150)
+    write(scored, 2, 120, moved=1.5)
+    state = untimed.look(str(scored))
+    figure = timeline_figure(untimed, state, ())
+    assert (figure.title, [line.split(",")[:2] for line in figure.csv.splitlines()]) == (
+        "File by file", [["file", "rows"], ["01.jsonl", "150"], ["02.jsonl", "120"]]
+    )  # fmt: skip
+    assert ">02.jsonl<" in figure.svg or "02.jsonl" in figure.svg
+    html = write_watch(untimed, state, str(scored), tmp_path / "watch.html").read_text(encoding="utf-8")
+    files = html.split("Each file by itself; shares with 95 % intervals</caption>")[1].split("</table>")[0]
+    assert re.findall(r'<th scope="row">(.*?)</th>', files) == ["01.jsonl", "02.jsonl"]
+    report = state.report(untimed.calibration)
+    assert f'<h1 class="{report.level}">' in html
+    assert f'<td class="{report.level}">{report.describe()}</td>' in html
 
 
 def test_without_a_change_it_is_short(watch, tmp_path):

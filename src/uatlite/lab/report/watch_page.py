@@ -1,19 +1,23 @@
 """The page of a watch, for a person on call: what changed, since when, how bad, what to do, and texts to look at."""
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, percent, render
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
+from uatlite.scoring.scored_rows import INPUT_PREFIX, job_of, scored_files
 from uatlite.scoring.watch import Watch, changed_rows
-from uatlite.scoring.watch_state import ANSWERED, OUTSIDE, SHARES, SURE, HourTally, Share, WatchState, spelt_hour
+from uatlite.scoring.watch_state import ANSWERED, EXPECTED, OUTSIDE, SHARES, SURE, HourTally, WatchState, spelt_hour
 from uatlite.text.write import make_directory, write_text
+from uatlite.trust.shift import Share
 
 _LABELS = 6
 """Labels in the table: those whose share moved most."""
@@ -23,6 +27,8 @@ _PREDICTED = "predicted "
 """Before a label in the name of its share."""
 _STRANGE = 0.05
 """Texts with a lower p-value of scope are marked."""
+_NAMED = 6
+"""Files that are named below a time line."""
 _TEXTS = 20
 _AROUND = 5
 """Rows before and after the change that are listed."""
@@ -86,33 +92,44 @@ def moved_shares(watch: Watch, before: HourTally, since: HourTally | None) -> tu
 
 
 def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str]) -> RenderedFigure:
-    """For each hour log10 of the evidence, then shares with their intervals, also of some labels."""
-    tallies = state.timeline.hours
-    shares = {hour: shares_of(tally, labels) for hour, tally in tallies.items()}
+    """For each hour log10 of the evidence, then shares with their intervals, also of some labels.
+
+    Where rows have no time of their own and there are several files, it is for each file.
+    """
+    by_file = watch.time is None and len(state.batches) > 1
+    unit, tallies = ("file", state.batches) if by_file else ("hour", state.timeline.hours)
+    shares = {name: shares_of(tally, labels) for name, tally in tallies.items()}
     records: list[Record] = []
     for hour, of_hour in shares.items():
         evidence = tallies[hour].log_martingale / math.log(10)
-        record: Record = {"hour": hour, "rows": tallies[hour].rows, "log10_evidence": evidence}
+        record: Record = {unit: hour, "rows": tallies[hour].rows, "log10_evidence": evidence}
         for name, share in of_hour.items():
             key = name.replace(" ", "_")
             record |= {key: share.value, f"{key}_low": share.low, f"{key}_high": share.high}
         records.append(record)
-    alt = f"{len(shares)} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
-    names = list(dict.fromkeys(name for of_hour in shares.values() for name in of_hour))
-    draw, size = partial(_draw, state, shares, names, usual_shares(watch)), (8.6, 1.5 + 1.35 * len(names))
-    return render(
-        "timeline", "Hour by hour", alt, records, draw, size, nrows=1 + len(names), sharex=True, squeeze=False
-    )
+    alt = f"{len(shares)} {unit}s of {state.rows:,} rows: the evidence of a change, and the shares below it."
+    title, names = f"{unit.capitalize()} by {unit}", list(dict.fromkeys(chain.from_iterable(shares.values())))
+    draw, size = partial(_draw, state, tallies, shares, usual_shares(watch)), (8.6, 1.5 + 1.35 * len(names))
+    return render("timeline", title, alt, records, draw, size, nrows=1 + len(names), sharex=True, squeeze=False)
 
 
 def _draw(
-    state: WatchState, shares: Mapping[str, _Shares], names: Sequence[str], usual: Mapping[str, float], axes: Any
+    state: WatchState,
+    tallies: Mapping[str, HourTally],
+    shares: Mapping[str, _Shares],
+    usual: Mapping[str, float],
+    axes: Any,
 ) -> None:
-    """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
-    bound, moments = -math.log10(state.monitor.bound), {hour: moment_of(hour) for hour in shares}
+    """Evidence above, then each share with its band; dashed is what is usual, the red line is the change.
+
+    A point is an hour, at its time, or a file, at its number.
+    """
+    by_file, names = tallies is state.batches, list(dict.fromkeys(chain.from_iterable(shares.values())))
+    moments: dict[str, Any] = {name: i if by_file else moment_of(name) for i, name in enumerate(shares, 1)}
+    bound = -math.log10(state.monitor.bound)
     evidence, *panels = axes[:, 0]
     # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
-    logs = [min(tally.log_martingale / math.log(10), 5 * bound) for tally in state.timeline.hours.values()]
+    logs = [min(tally.log_martingale / math.log(10), 5 * bound) for tally in tallies.values()]
     evidence.plot(list(moments.values()), logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
     evidence.axhline(bound, color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
     evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
@@ -128,11 +145,16 @@ def _draw(
             panel.axhline(usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
         panel.set_title(f"{name[0].upper()}{name[1:]}")
         percent(panel, "y")
-    for panel in axes[:, 0]:
-        if state.alarm is not None:
-            panel.axvline(moment_of(state.alarm.since), color=WRONG, linewidth=1.2)
+    if state.alarm is not None:
+        stretch = state.stretch_of(state.alarm.change)
+        since = moments.get("" if stretch is None else stretch.file) if by_file else moment_of(state.alarm.since)
+        for panel in axes[:, 0] if since is not None else ():
+            panel.axvline(since, color=WRONG, linewidth=1.2)
     axes[-1, 0].tick_params(axis="x", rotation=0, labelsize=7.5)
-    if len(moments) == 1:  # else the axis would span years
+    if by_file:
+        step = -(-len(moments) // _NAMED)
+        axes[-1, 0].set_xticks(list(moments.values())[::step], [name[-24:] for name in moments][::step])
+    elif len(moments) == 1:  # else the axis would span years
         (moment,) = moments.values()
         evidence.set_xlim(moment - timedelta(hours=6), moment + timedelta(hours=6))
 
@@ -156,6 +178,8 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         since = since if since.rows else state.timeline.total(hour for hour in hours if hour >= alarm.since)
     shares, labels = moved_shares(watch, before, since)
     drawn = [share.label for share in labels[: 1 if len(labels) == 2 else _DRAWN]]
+    column = watch.text or watch.usual
+    shown = any({column, f"{INPUT_PREFIX}{column}"} & row.row.values.keys() for row in changed.strangest)
     html = filled(
         "watch.html.j2",
         title="No change was found" if alarm is None else f"Alarm: {alarm.what}",
@@ -163,13 +187,17 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         alarm=alarm,
         source=source,
         classifier=classifier,
-        command=" ".join(filter(None, ["uatlite watch", classifier, source, f"-o {watch.path}"])),
+        report=state.report(watch.calibration),
+        files=[(row, [row[name] for name in (ANSWERED, OUTSIDE, EXPECTED)]) for row in state.by_file()],
+        command=shlex.join(filter(None, ["uatlite", "watch", classifier, source, "-o", str(watch.path)])),
+        quoted=shlex.quote,
         timeline=timeline_figure(watch, state, drawn) if hours else None,
         shares=shares,
         labels=labels,
         changed=changed,
         strange=_STRANGE,
-        column=watch.text or watch.usual,
+        column=column,
+        rescored=None if source is None or shown else job_of(scored_files(source)[-1]).get("input", "texts.jsonl"),
         past=[past for past in state.alarms if past.answer is not None],
         hour=spelt_hour,
     )

@@ -11,6 +11,7 @@ import { startTheme } from "./theme.js";
 import { startThreshold } from "./threshold.js";
 
 const TABS = ["one", "many"];
+const TRAFFIC = { green: "the texts are as at calibration", amber: "the texts have changed, the answers look right", red: "the texts have changed, the answers are in doubt" };
 const NOUNS = { one: "classes", choice: "classes", labels: "labels", entities: "types of entities" };
 
 function fault(error) {
@@ -42,7 +43,7 @@ function startTabs() {
 function describe(model) {
   const classes = model.classes.length ? `${model.classes.length} ${NOUNS[model.kind]}: ${model.classes.slice(0, 6).join(", ")}${model.classes.length > 6 ? ", …" : ""}` : "multiple choice";
   const parts = [model.architecture, classes, `method ${model.method}, ${model.passes === 1 ? "one pass" : `${model.passes} passes`}`];
-  show(byId("served"), ...parts.map((part) => el("span", {}, part)), el("strong", {}, model.calibration ? "calibrated" : "not calibrated"));
+  show(byId("served"), ...parts.map((part) => el("span", {}, part)), el("strong", {}, model.calibration ? "calibrated" : "not calibrated"), model.watch?.level ? el("span", { class: model.watch.level, title: model.watch.verdict }, TRAFFIC[model.watch.level]) : null);
   byId("served").title = (model.calibration ?? []).join("\n");
 }
 

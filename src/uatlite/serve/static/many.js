@@ -1,6 +1,6 @@
 // A file of texts: read here, classified in pieces, sorted by what to review first.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { drawCurve } from "./charts.js";
 import { delimiterOf, format, parse } from "./csv.js";
 import { byId, el, measured, number, options, percent, settled, show } from "./dom.js";
@@ -32,7 +32,7 @@ let hooks = {};
 let table = { header: [], rows: [] };
 let scored = [];
 let curve = null;
-let shift = null;
+let watched = null; // the verdict on all texts of the service: a piece of a file is too little to tell by
 let pages = 1;
 let stopping = null;
 
@@ -128,7 +128,6 @@ async function run() {
     for (let piece = pieces.shift(); piece && !mine.signal.aborted; piece = pieces.shift()) {
       const reply = await post("predict", { texts: piece.map((one) => one.text) }, mine.signal);
       scored.push(...piece.map((one, i) => ({ ...one, answer: reply.predictions[i] })).filter((one) => !one.answer.error));
-      shift = reply.shift;
       advance(scored.length, good.length, begun);
     }
   };
@@ -140,6 +139,7 @@ async function run() {
     mine.abort();
   }
   if (mine !== stopping) return;
+  watched = await get("model").then((served) => served.watch, () => null);
   finish(labelled, skipped);
 }
 
@@ -210,7 +210,8 @@ function draw() {
   if (curve) drawCurve(byId("curve"), curve, here);
   else show(byId("curve"));
   byId("many-promise").textContent = model.rule && !threshold.moved ? model.rule.promise : model.rule ? "Not the calibrated threshold: what was promised for it is off." : "The model has no rule to abstain by; the threshold is yours.";
-  byId("many-shift").textContent = shift?.shifted === true || shift?.shifted === false ? `The last texts: ${shift.verdict}` : "";
+  byId("many-shift").textContent = watched?.verdict ?? "";
+  byId("many-shift").className = watched?.level ?? "hint";
   rows();
 }
 
