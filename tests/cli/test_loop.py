@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shlex
+import shutil
 from html import unescape
 
 import pytest
@@ -89,7 +90,8 @@ def test_rows_to_label_and_suspects(scored, tmp_path, run):
 def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(calibrated_dir, scored, tmp_path, run, monkeypatch):
     state, files, page = tmp_path / "watch.json", tmp_path / "days", tmp_path / "page.html"
     files.mkdir()
-    scored.with_name("scored.jsonl.summary.json").rename(files / "monday.jsonl.summary.json")  # as predict writes it
+    for day in ("monday", "tuesday"):  # as predict writes them
+        shutil.copy(scored.with_name("scored.jsonl.summary.json"), files / f"{day}.jsonl.summary.json")
     (files / "monday.jsonl.rejects.jsonl").write_text('{"line": 7, "reason": "no text"}\n')
     found = rows_of(scored)
     ranks = random.Random(1).sample(range(1, len(found) + 1), len(found))

@@ -13,7 +13,7 @@ from typing import Any
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, percent, render
 from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Record
-from uatlite.scoring.scored_rows import INPUT_PREFIX, job_of, scored_files
+from uatlite.scoring.scored_rows import INPUT_PREFIX, job_of
 from uatlite.scoring.watch import Watch, changed_rows
 from uatlite.scoring.watch_state import ANSWERED, EXPECTED, OUTSIDE, SHARES, SURE, HourTally, WatchState, spelt_hour
 from uatlite.text.write import make_directory, write_text
@@ -178,7 +178,8 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         since = since if since.rows else state.timeline.total(hour for hour in hours if hour >= alarm.since)
     shares, labels = moved_shares(watch, before, since)
     drawn = [share.label for share in labels[: 1 if len(labels) == 2 else _DRAWN]]
-    column = watch.text or watch.usual
+    column, last = watch.text or watch.usual, Path(source or "")
+    last = last / next(reversed(state.batches), "") if last.is_dir() else last
     shown = any({column, f"{INPUT_PREFIX}{column}"} & row.row.values.keys() for row in changed.strangest)
     html = filled(
         "watch.html.j2",
@@ -197,7 +198,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         changed=changed,
         strange=_STRANGE,
         column=column,
-        rescored=None if source is None or shown else job_of(scored_files(source)[-1]).get("input", "texts.jsonl"),
+        rescored=None if source is None or shown else job_of(last).get("input", "texts.jsonl"),
         past=[past for past in state.alarms if past.answer is not None],
         hour=spelt_hour,
     )
