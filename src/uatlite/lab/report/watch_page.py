@@ -179,7 +179,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
     shares, labels = moved_shares(watch, before, since)
     drawn = [share.label for share in labels[: 1 if len(labels) == 2 else _DRAWN]]
     column, last = watch.text or watch.usual, Path(source or "")
-    last = last / next(reversed(state.batches), "") if last.is_dir() else last
+    last = last / (list(state.batches) or [""])[-1] if last.is_dir() else last
     shown = any({column, f"{INPUT_PREFIX}{column}"} & row.row.values.keys() for row in changed.strangest)
     html = filled(
         "watch.html.j2",
