@@ -217,7 +217,7 @@ def test_scored_rows_are_reviewed_picked_and_watched(of, run, tmp_path):
             assert row["label"].endswith("?") or read.answer
     run("review", scored, "-n", 2)
 
-    run("pick", scored, "--budget", 40, "-o", tmp_path / "picked.jsonl")
+    run("pick", scored, "--budget", 40, "--show-prediction", "-o", tmp_path / "picked.jsonl")
     picked = rows_of(tmp_path / "picked.jsonl")
     assert len(picked) == 40
     assert [row["predicted"] for row in picked] == [rows[row["id"]].answer for row in picked]
@@ -244,7 +244,7 @@ def test_picked_rows_are_labelled_and_rechecked(of, suffix, run, tmp_path):
     write_rows(tmp_path / f"labelled.{suffix}", rows)
     target = ("--target-risk", 0.6) if of.kind == "choice" else ()
     done = run("recheck", of.directory, tmp_path / f"labelled.{suffix}", *target)
-    assert done.err.startswith("1 rows left out; the first: line ")
+    assert done.err.startswith("1 row left out; the first: line ")
     assert "The promise holds." in done.err
     if of.kind != "choice":  # which has no target risk to renew
         shutil.copytree(of.directory, tmp_path / "renewed")

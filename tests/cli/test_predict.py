@@ -143,10 +143,14 @@ def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path,
     given = ("--method", "base", "--calibrator", "temperature", "--target-risk", 0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what the command says is not said again by a Python warning
-        said = run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c").err
-    assert said.startswith("No row will be answered. Abstain on all: ")
-    assert said.count("Abstain on all") == 1
-    assert "risk  promise" in said  # which risks can be promised instead
+        calibrated = run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c", code=5).err
+    exported = run("export", tmp_path / "c", "--int8", "--calibrate", data, "-o", tmp_path / "int8", code=5).err
+    assert calibrated.startswith(f"No promise: {tmp_path / 'c'} answers nothing. Abstain on all: ")
+    assert f"No promise: {tmp_path / 'int8'} answers nothing. Abstain on all: " in exported
+    for said in (calibrated, exported):
+        assert said.count("Abstain on all") == 1
+        assert "risk  promise" in said  # which risks can be promised instead
+        assert "UserWarning" not in said
     said = run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.csv").err
     assert said.startswith("No row is answered. Abstain on all: ")
     assert "179 abstained (100.0%): 179 no promise" in said

@@ -1,7 +1,7 @@
 """Learning calibrated probabilities, and when to abstain."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,10 @@ from uatlite.errors import ConfigurationError
 from uatlite.values import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from uatlite.classifier.product import Product
+    from uatlite.text.rows import Reject
 
 
 def calibrate(
@@ -89,7 +92,6 @@ def calibrate(
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
-    from uatlite.text.write import write_rejects
 
     if output is None and not menu:
         raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
@@ -123,6 +125,15 @@ def calibrate(
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
+    tell(console, output, classifier, rows.rejects)
+
+
+def tell(console: "Console", output: Path, classifier: "Product[Any]", rejects: "Sequence[Reject]") -> None:
+    """List rejected rows, and say what was learned from the others; exit with 5 where a promise cannot be kept."""
+    from uatlite.text.write import write_rejects
+
+    calibration = classifier.calibration_
+    assert calibration is not None
     broken = [rule.describe() for rule in calibration.rules if not rule.promised]
     for unmet in broken:
         console.print(f"No promise: {output} answers nothing. {unmet}", style=shared.WARNING)
@@ -132,7 +143,7 @@ def calibrate(
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
     elif broken and calibration.menu is not None:
         lines += calibration.menu.describe()
-    lines += write_rejects(output / "rejects.jsonl", rows.rejects)
+    lines += write_rejects(output / "rejects.jsonl", rejects)
     lines += [] if calibration.figures is None else calibration.figures.describe()
     console.print(*lines, f"Wrote {output}" + (", which answers nothing" if broken else ""), sep="\n")
     if broken:

@@ -1,11 +1,13 @@
 """The commands that put a classifier to work: as an ONNX graph without PyTorch, and as a service."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Option
 
 from uatlite.cli import options as shared
+from uatlite.cli.calibrate import tell
 
 
 def export(
@@ -32,14 +34,14 @@ def export(
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.export import export as export_classifier
-    from uatlite.classifier.saving import check_target, read
+    from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
-    from uatlite.text.write import write_rejects
 
     shared.refuse({"reference": reference if calibrate is None else None}, "an export without --calibrate")
     check_target(output, overwrite=overwrite)
     console, asked = shared.messages(), {"text": text, "pair": text_pair, "options": options}
-    with console.status(f"Exporting {model} …"):
+    with warnings.catch_warnings(), console.status(f"Exporting {model} …"):
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.classifier\.export")  # is printed
         classifier = load(model, method=method, calibrated=method is None)
         given: dict[str, Any] = {
             name: Source(file, format=format).texts_for(classifier.columns, asked)
@@ -50,13 +52,12 @@ def export(
             given = {"texts": rows.texts, "labelled": (rows.texts, rows.gold), **given}
         difference = export_classifier(classifier, output, int8=int8, overwrite=overwrite, **given)
     console.print(difference.describe())
-    calibration = read(output).calibration
-    if calibrate is not None and calibration is not None:
-        rejected = write_rejects(output / "rejects.jsonl", rows.rejects)
-        console.print(*calibration.describe(), *rejected, sep="\n")
-    elif calibration is None:
-        shared.not_calibrated(console, str(output))
-    console.print(f"Wrote {output}")
+    if calibrate is not None:
+        tell(console, output, load(output), rows.rejects)
+    else:
+        if int8 or classifier.calibration_ is None:
+            shared.not_calibrated(console, str(output))
+        console.print(f"Wrote {output}")
 
 
 def serve(
