@@ -8,13 +8,7 @@ Half of the labelled rows calibrate, the other half test. Predictions are stored
 import argparse
 from pathlib import Path
 
-from uatlite import UncertaintyClassifier
-from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
-from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.evaluation_page import build_report
-from uatlite.lab.report.results import write_results
-from uatlite.model.load import load_checkpoint
+import uatlite
 
 
 def main() -> None:
@@ -29,19 +23,17 @@ def main() -> None:
     given = arguments.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
 
-    clf = UncertaintyClassifier.from_pretrained(given.model, method="analytic")
+    clf = uatlite.UncertaintyClassifier.from_pretrained(given.model, method="analytic")
     explanation = clf.explain(given.explain)
     for word in explanation.words:
         print(f"{word.word.text:<20} {word.share:6.1%} of the variance, {word.masked_confidence:.1%} sure if masked")
     explanation.save(given.output / "explanation.html")
 
-    rows = choose_set(None, given.labelled, text=given.text, text_pair=None, label=given.label)
-    plan = Plan(parse_contenders(given.methods), rows, seeds=2)
-    results = evaluate(load_checkpoint(given.model), plan, Store(given.output / "store"))
+    rows = {"data": given.labelled, "text": given.text, "label": given.label}
+    results = uatlite.evaluate(given.model, given.output, **rows, methods=given.methods, seeds=2)
     for method, scores in results.sets[0].scores.items():
         print(f"{method:<14} accuracy {scores['accuracy'].mean:.3f}  NLL {scores['nll'].mean:.3f}")
-    write_results(results, given.output)
-    print(f"Wrote {given.output / 'explanation.html'} and {build_report(given.output, given.output)}")
+    print(f"Wrote {given.output / 'explanation.html'} and {uatlite.report(given.output)}")
 
 
 if __name__ == "__main__":

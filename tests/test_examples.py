@@ -69,6 +69,17 @@ def test_explain_and_report(home):
     assert "<html" in (home / "out" / "report.html").read_text("utf-8")
 
 
+def test_the_python_of_the_guide_to_evaluation(home, monkeypatch):
+    (home / "my-model").symlink_to("model")
+    rows = pd.read_csv(home / "labelled.csv").rename(columns={"text": "body", "label": "stars"})
+    rows.to_csv(home / "reviews.csv", index=False)
+    guide = (EXAMPLES.parent / "docs" / "guides" / "evaluate.md").read_text("utf-8")
+    code = guide.split("## In Python")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(home)
+    exec(code, {})
+    assert {"results.json", "report.html", "store"} <= {path.name for path in (home / "out").iterdir()}
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(script):
     assert len(script.read_text("utf-8").splitlines()) <= 60

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from uatlite.classifier.classifiers import load as load
     from uatlite.classifier.predictions import Predictions as Predictions
     from uatlite.errors import UATLiteError as UATLiteError
+    from uatlite.lab.evaluation import evaluate as evaluate
+    from uatlite.lab.report.evaluation_page import report as report
     from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
     from uatlite.passes.config import UATConfig as UATConfig
@@ -31,6 +33,8 @@ _PUBLIC = {
     "uatlite.classifier.classifiers": ("UncertaintyClassifier", "UncertaintyLabeler", "UncertaintyTagger", "load"),
     "uatlite.classifier.predictions": ("Predictions",),
     "uatlite.errors": ("UATLiteError",),
+    "uatlite.lab.evaluation": ("evaluate",),
+    "uatlite.lab.report.evaluation_page": ("report",),
     "uatlite.model.view": ("dropout_sites",),
     "uatlite.passes.config": ("DropoutRates", "UATConfig"),
     "uatlite.passes.engine": ("Samples", "sample"),

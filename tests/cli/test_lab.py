@@ -1,6 +1,7 @@
 """The commands train, report, reproduce and demo: what they hand on, what they say, and their errors."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -66,14 +67,14 @@ def test_an_error_says_what_is_allowed(run, tmp_path, monkeypatch, command, mess
 def test_report_hands_its_options_on(run, tmp_path, monkeypatch):
     seen = {}
 
-    def build_report(store, output, **options):
+    def draw(store, output, **options):
         seen.update(store=store, output=output, **options)
         return store / "report.html"
 
-    monkeypatch.setattr("uatlite.lab.report.evaluation_page.build_report", build_report)
+    monkeypatch.setattr("uatlite.lab.report.evaluation_page.report", draw)
     done = run("report", tmp_path / "store", "--method", "uat+ts", "--target-risk", 0.2)
     assert (seen["store"], seen["output"]) == (tmp_path / "store", None)  # which is beside the results
-    assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)
+    assert (seen["method"], seen["target_risk"]) == ("uat+ts", 0.2)
     assert "report.html" in done.err
 
 
@@ -92,15 +93,17 @@ def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_c
 
 
 def test_the_demo_ends_with_what_was_found_and_how_to_go_on(run, tmp_path, monkeypatch):
-    paths = {"report": tmp_path / "report.html", "classifier": tmp_path / "classifier"}
-    done = SimpleNamespace(results=None, findings=("One.", "Two."), **paths)
+    done = SimpleNamespace(findings=("One.", "Two."), report="out/report.html", classifier="out/classifier")
     monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
-    monkeypatch.setattr("uatlite.lab.report.results.rendered_results", lambda results: "the table")
-    said = run("demo", "-o", tmp_path).out
-    assert "the table" in said
-    assert "1. One.\n2. Two.\n" in said
-    assert f"uatlite predict {done.classifier} - -o out.jsonl" in said
-    assert str(done.report) in said
+    called = {".venv/bin/uatlite": ".venv/bin/uatlite", "/site/uatlite/__main__.py": f"{sys.executable} -m uatlite"}
+    for program, printed in called.items():
+        monkeypatch.setattr("sys.argv", [program, "demo"])
+        *found, report, following = run("demo", "-o", "out").out.splitlines()
+        assert found == ["One.", "Two."]
+        assert report.endswith("out/report.html")
+        assert following.removeprefix("Next:   ") == (
+            f"{printed} predict out/classifier out/texts.jsonl -o decisions.csv"
+        )
 
 
 def test_without_the_package_of_the_weights_the_extra_is_named(run, tmp_path, monkeypatch):

@@ -9,11 +9,12 @@ import pytest
 import uatlite
 from uatlite import errors
 
+COMMANDS = {"evaluate", "load", "report"}
 ENGINE = {"DropoutRates", "Samples", "UATConfig", "UATLiteError", "dropout_sites", "sample"}
 
 
-def test_the_engine_is_exported():
-    assert set(uatlite.__all__) >= ENGINE
+def test_the_engine_and_what_commands_do_are_exported():
+    assert set(uatlite.__all__) >= ENGINE | COMMANDS
     assert list(uatlite.__all__) == sorted(uatlite.__all__)
 
 

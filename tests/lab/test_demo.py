@@ -1,6 +1,7 @@
 """The demo on a toy task: every step leaves its result, a second run repeats none, and the classifier can be used."""
 
 import json
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,7 @@ def test_every_step_is_taken_and_shown(first, settings):
     assert display.stages["fine-tuning"] == [steps, steps]
     assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
     assert len(done.findings) == 3
+    assert sum(len(textwrap.wrap(sentence, 80)) for sentence in done.findings) <= 7  # and two paths: ten lines
     # everything is where it says
     assert done.report == directory / "report.html"
     assert "toy/test" in done.report.read_text(encoding="utf-8")

@@ -350,6 +350,17 @@ def test_it_fits_a_phone(page, width, scheme):
     assert (sum(int(part) for part in ground[4:-1].split(",")) > 3 * 128) is (scheme == "light")
 
 
+@pytest.mark.parametrize(
+    ("product", "ready", "prefix", "settings"),
+    [("one_pass", SERVED, "", "#settings"), ("labeler", SEVERAL, "several-", "#several-promise")],
+)
+def test_a_phone_shows_the_decision_before_the_settings(page, product, ready, prefix, settings):
+    tab = page(product, ready, viewport={"width": 390, "height": 800})
+    type_text(tab, "a1 a2 a3", prefix)
+    tops = [tab.locator(part).bounding_box()["y"] for part in (f"#{prefix}text", f"#{prefix}decision", settings)]
+    assert tops == sorted(tops)
+
+
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(page):
     tab = page("classifier", "main[aria-busy=false]", path="/docs")
     assert "/predict" in tab.inner_text("main")

@@ -301,7 +301,7 @@ def reviews(folder, labels, header="body,stars"):
 def test_labels_of_a_user_s_file(tmp_path, column, given, labels, gold):
     path = reviews(tmp_path, column)
     task = task_from_file(path, Layout("body", label="stars"), given)
-    assert (task.name, task.labels, task.form) == ("reviews", labels, "text")
+    assert (task.name, task.labels, task.form) == (path.name, labels, "text")
     data, calibration, test = (load(task, split) for split in ("all", "calibration", "test"))
     assert (data.gold, data.source) == (gold, str(path))
     assert len(calibration) == len(column) // 2
@@ -314,7 +314,7 @@ def test_pairs_choices_and_groups(tmp_path):
     task = task_from_file(path, Layout("a", "b", label="y", group="g"))
     assert (task.form, task.labels) == ("pair", ("false", "true"))
     assert len(load(task, "test")) == 2  # one group: it cannot be cut
-    with pytest.raises(DataError, match=r"pairs/calibration: none of the 2 rows .* falls into this split"):
+    with pytest.raises(DataError, match=r"pairs.jsonl/calibration: none of the 2 rows .* falls into this split"):
         load(task, "calibration")
     path.write_text('{"q": "?", "o": ["x", "y"], "y": 0}\n{"q": "!", "o": ["x", "y"], "y": 1}\n')
     assert task_from_file(path, Layout("q", options="o", label="y")).kind == "choice"

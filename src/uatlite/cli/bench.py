@@ -1,6 +1,8 @@
 """What it costs, and what it gives: the benchmark of a model on its texts, and the demo."""
 
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -51,9 +53,6 @@ def bench(
     console.print(f"Wrote bench.json, bench.md, bench.csv, bench.svg and bench.png in {output}")
 
 
-EXAMPLE = '{"text": "The plot is thin, but the two leads make it worth seeing."}'
-
-
 def demo(
     output: Annotated[Path, Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
 ) -> None:
@@ -61,16 +60,9 @@ def demo(
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
-        from uatlite.lab.report.results import rendered_results
     with StageBar(progress) as bar:
         done = run_demo(output, bar)
-    console.print(rendered_results(done.results))
-    console.print("\n[bold]What was found[/bold]")
-    for number, sentence in enumerate(done.findings, 1):
-        console.print(f"{number}. {sentence}", highlight=False, markup=False)
-    console.print(
-        f"\nReport      {done.report}\nClassifier  {done.classifier}\n\nPredict with it:\n"
-        f"  echo '{EXAMPLE}' | uatlite predict {done.classifier} - -o out.jsonl",
-        highlight=False,
-        markup=False,
-    )
+    called = [sys.argv[0]] if Path(sys.argv[0]).name == "uatlite" else [sys.executable, "-m", "uatlite"]
+    words = [*called, "predict", str(done.classifier), str(output / "texts.jsonl"), "-o", "decisions.csv"]
+    for line in (*done.findings, f"Report: {done.report}", f"Next:   {shlex.join(words)}"):
+        console.print(line, highlight=False, markup=False)

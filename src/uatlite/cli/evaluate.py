@@ -1,25 +1,15 @@
 """Comparing methods on labelled data, and the report of it."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
-from uatlite.errors import ConfigurationError, StoreError
+from uatlite.lab.evaluate import COMPARED
 
-if TYPE_CHECKING:
-    from uatlite.lab.evaluate.plan import Contender
-    from uatlite.values import Kind
-
-_METHODS = "base,ts,mc-component,uat,uat+ts,distilled+its"
-"""The methods that are compared by default; mc-component has the rates of uat, so the two differ by the gate alone."""
-_SEVERAL = {"entities": "entities", "labels": "several labels"}
-"""Kinds of tasks with several answers a text -> what these are."""
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -50,7 +40,7 @@ def evaluate(
     methods: Annotated[
         str | None,
         Option(
-            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {_METHODS}. Of entities "
+            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {COMPARED}. Of entities "
             "and labels base,distilled+answers."
         ),
     ] = None,
@@ -95,74 +85,21 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
-    from uatlite.classifier.saving import read_columns
-    from uatlite.lab.evaluate import plan as plans
-    from uatlite.metrics.intervals import Resampling
+    asked = locals()
+    from uatlite.lab.evaluation import OPTIONS
+    from uatlite.lab.evaluation import evaluate as run
+    from uatlite.lab.report.results import rendered_results
 
-    if (output / "results.json").exists() and not resume:
-        way = "give another directory, or --resume to compute only what is new and replace them"
-        raise StoreError(f"{output} holds the results of an evaluation; {way}.")
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
-    columns: dict[str, Any] = {"text": text, "text_pair": text_pair, "remembered": read_columns(model[0])}
-    test = plans.choose_set(task, data, label=label, out_of_scope=out_of_scope, **columns)
-    kind, console = test.task.kind, shared.messages()
-    if kind in _SEVERAL:
-        one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
-        shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
-        contenders = _several_contenders(methods, model, kind, test.task.name)
-    else:
-        contenders = plans.parse_contenders(methods or _METHODS)
-    plan = plans.Plan(
-        contenders=contenders,
-        test=test,
-        shifts=plans.as_sets(shift or ()),
-        perturbations=tuple(perturb or ()),
-        out_of_scope=plans.choose_out_of_scope(out_of_scope, **columns),
-        seeds=seeds,
-        limit=limit,
-        max_length=max_length,
-        data_dir=data_dir,
-        label_order=plans.parse_names(label_order),
-        metrics=plans.parse_metrics(metrics, kind),
-        target=target_risk,
-        resampling=Resampling(resamples, confidence),
-    )
-    if plan.suggested:
-        console.print(plans.suggestion(plan.suggested))
-    with console.status(f"Loading {', '.join(model)} …"):
-        from uatlite.lab.evaluate.evaluate import evaluate as run
-        from uatlite.lab.evaluate.store import Store
-        from uatlite.lab.report.results import rendered_results, write_results
-        from uatlite.model.load import load_checkpoint
-
-        models = [load_checkpoint(name, kind=kind) for name in dict.fromkeys(model)]
+    console = shared.messages()
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
-        results = run(models, plan, Store(output / "store"), bar, cluster)
-    Console().print(rendered_results(results))
-    written = write_results(results, output)
-    console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
-
-
-def _several_contenders(methods: str | None, models: Sequence[str], kind: "Kind", task: str) -> tuple["Contender", ...]:
-    """Those asked for, of one model for such answers.
-
-    By default the usual confidence, and the product's own method, whose name is long.
-    """
-    from uatlite.classifier.classifiers import product_class
-    from uatlite.lab.evaluate.plan import ANSWERS, parse_contenders
-
-    if len(models) > 1:
-        raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
-    product, wanted = product_class(models[0]), _SEVERAL[kind]
-    if kind not in [known.name for known in product.kinds]:
-        raise ConfigurationError(
-            f"{models[0]} is no model of {wanted}, and {task} has {wanted} for gold; evaluate it on rows of its own "
-            "task."
+        results = run(
+            model, output, progress=bar, remote=cluster, **{name: asked[name] for name in OPTIONS}, resume=resume
         )
-    if methods is not None:
-        return parse_contenders(methods, several=True)
-    usual, calibrated = parse_contenders(f"base,{product.default_method}+{ANSWERS}", several=True)
-    return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
+    Console().print(rendered_results(results))
+    console.print(
+        f"Wrote results.json, results.csv, results.md{', texts.jsonl' * bool(results.texts)} and store/ to {output}"
+    )
 
 
 def report(
@@ -180,7 +117,7 @@ def report(
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = shared.messages()
     with console.status("Drawing …"):
-        from uatlite.lab.report.evaluation_page import build_report
+        from uatlite.lab.report.evaluation_page import report as run
 
-        page = build_report(store, output, contender=method, target_risk=target_risk, data_dir=data_dir, model=model)
+        page = run(store, output, method=method, target_risk=target_risk, data_dir=data_dir, model=model)
     console.print(f"Wrote {page} and {page.parent / 'figures'}")

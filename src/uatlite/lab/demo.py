@@ -19,7 +19,7 @@ from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.runs import Progress
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import abstain, open_evaluation
-from uatlite.lab.report.evaluation_page import build_report
+from uatlite.lab.report.evaluation_page import report
 from uatlite.lab.report.results import findings, write_results
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished
@@ -79,15 +79,16 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     sets = SetChoice(settings.task), SetChoice(settings.shift)
     plan = Plan(parse_contenders(settings.methods), sets[0], sets[1:], max_length=settings.max_length)
     results = evaluate(checkpoint, plan, Store(directory / "store"), display)
+    results = replace(results, command=f"uatlite demo -o {directory}")
     write_results(results, directory)
     calibrate(checkpoint, settings.contender, directory / "classifier", settings, display)
     saved = UncertaintyClassifier.from_pretrained(directory / "classifier").calibration_
     assert saved is not None
     chosen, target, scope = settings.contender, settings.target_risk, saved.scope
     display.begin("drawing the report", 1)
-    report = build_report(directory, contender=chosen, target_risk=target, model=directory / "model", scope=scope)
+    page = report(directory, method=chosen, target_risk=target, model=directory / "model", scope=scope)
     found = findings(results, abstain(open_evaluation(directory), chosen, target=target, scope=scope))
-    return Demo(results, tuple(found), report, directory / "classifier")
+    return Demo(results, tuple(found), page, directory / "classifier")
 
 
 def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:

@@ -321,7 +321,7 @@ def task_from_file(
     rows = list(read_rows(path)) if rows is None else rows
     layout = find_layout(rows, replace(layout or Layout(), codes=tuple(labels or ())))
     return Task(
-        name=path.name.split(".")[0],
+        name=path.name,
         title=f"the user's file {path.name}",
         labels=tuple(labels or labels_in(require_columns(rows, layout), layout, strict=strict)),
         layout=layout,

@@ -19,7 +19,7 @@ from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders, parse_m
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import open_evaluation, read_results
-from uatlite.lab.report.evaluation_page import build_report
+from uatlite.lab.report.evaluation_page import report
 from uatlite.lab.report.results import findings, promise_lines, write_results
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint
@@ -199,11 +199,11 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind, tmp_pat
     (tmp_path / "store").symlink_to(of_kind.store.directory)
     assert read_results(tmp_path / "results.json") == Results.from_dict(json.loads(json.dumps(results.to_dict())))
     assert read_results(tmp_path / "results.json").promises == results.promises
-    again = open_evaluation(tmp_path).outcomes("rows/test")
+    again = open_evaluation(tmp_path).outcomes("rows.jsonl/test")
     for name in results.contenders:
         assert again[name].applies.confidence.tolist() == of_kind.answers(name).confidence.tolist()
         assert again[name].applies.labels.tolist() == of_kind.answers(name).labels.tolist()
-    html = build_report(tmp_path, tmp_path).read_text()
+    html = report(tmp_path, tmp_path).read_text()
     assert f"most confident {results.kind} are answered" in html
     assert f"{results.promises[0].risk:.1%}" in html
     assert results.promises[0].rule in html.replace("&gt;", ">")
@@ -213,10 +213,10 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(of_kind, tmp_pat
     assert promise_lines(results)[0] in (tmp_path / "results.md").read_text()
     assert len(list((tmp_path / "figures").glob("*.svg"))) == 3 + 2 + 2
     with pytest.raises(ConfigurationError, match="--method base is for one answer a text"):
-        build_report(tmp_path, tmp_path, contender="base")
+        report(tmp_path, tmp_path, method="base")
     (tmp_path / "store").unlink()
     with pytest.raises(StoreError, match="run `uatlite evaluate` again"):
-        build_report(tmp_path, tmp_path)
+        report(tmp_path, tmp_path)
 
 
 def test_what_cannot_be_evaluated_is_said(of_kind):
@@ -271,7 +271,7 @@ def test_metrics_and_perturbations_can_be_asked_for(of_kind, tmp_path):
     assert tuple(again.sets[0].scores["base"]) == scored.every
     plan = replace(of_kind.plan, metrics=(scored.ece,), perturbations=("swap",))
     first, swapped = of_kind.again(plan, tmp_path).sets
-    assert (first.name, swapped.name) == ("rows/test", "rows+swap/test")
+    assert (first.name, swapped.name) == ("rows.jsonl/test", "rows.jsonl+swap/test")
     assert list(swapped.scores["base"]) == [scored.ece]
     assert first.scores["base"] == {scored.ece: results.sets[0].scores["base"][scored.ece]}
     alone = of_kind.again(replace(plan, metrics=(scored.every[-1],)), tmp_path)

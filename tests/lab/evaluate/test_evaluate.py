@@ -28,7 +28,7 @@ def plan(rows):
 def test_an_evaluation_scores_every_contender_on_every_set_and_again_the_same(plan, checkpoint, tmp_path):
     display = Recorded()
     results = evaluate(checkpoint, plan, Store(tmp_path), display)
-    assert [one.name for one in results.sets] == ["reviews/test", "reviews+swap/test"]
+    assert [one.name for one in results.sets] == ["reviews.jsonl/test", "reviews.jsonl+swap/test"]
     assert results.contenders == ("base", "base+ts", "uat:samples=3", "uat:samples=3+ts", "analytic+its")
     for one in results.sets:
         assert one.rows == 60
@@ -41,12 +41,12 @@ def test_an_evaluation_scores_every_contender_on_every_set_and_again_the_same(pl
     assert {name: about["cost"] for name, about in results.methods.items()} == {
         "base": 1, "base+ts": 1, "uat:samples=3": 3, "uat:samples=3+ts": 3, "analytic+its": 2
     }  # fmt: skip
-    assert results.verdict.set == "reviews/test"
-    assert list(results.verdict.beaten_by) == ["reviews+swap/test"]
+    assert results.verdict.set == "reviews.jsonl/test"
+    assert list(results.verdict.beaten_by) == ["reviews.jsonl+swap/test"]
     # 60 rows in three sets, one pass of base, one of the analytic method, and three of two seeds
     assert display.stages["predicting"] == [180 * (1 + 1 + 6)] * 2
     assert display.stages["scoring"] == pytest.approx([2, 2])
-    assert "uat:samples=3, reviews/test, seed 1" in display.done
+    assert "uat:samples=3, reviews.jsonl/test, seed 1" in display.done
     again = Recorded()
     values = json.dumps(evaluate(checkpoint, plan, Store(tmp_path), again).to_dict())
     assert again.stages["predicting"] == display.stages["predicting"]  # what is stored counts as done

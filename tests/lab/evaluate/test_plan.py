@@ -103,7 +103,7 @@ def test_a_method_without_its_own_calibrator_suggests_it(rows):
 def test_sets_and_metrics_are_chosen_by_name(rows):
     columns = {"text": None, "text_pair": None, "label": None}
     assert choose_set("sst2/test-original", None, **columns).split == "test-original"
-    assert choose_set(None, rows, **columns).task.name == "reviews"
+    assert choose_set(None, rows, **columns).task.name == rows.name
     for task, data in ((None, None), ("sst2", rows)):
         with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
             choose_set(task, data, **columns)

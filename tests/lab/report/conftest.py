@@ -105,7 +105,7 @@ def page(evaluation, tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluation, "examples", lambda evaluation, data_dir: known)
-        return build.build_report(evaluation, tmp_path_factory.mktemp("report"))
+        return build.report(evaluation, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="session")

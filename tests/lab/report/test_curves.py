@@ -156,6 +156,20 @@ def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn):
     assert len(ids) == len(set(ids))
 
 
+def test_whiskers_stay_inside_the_frame(drawn):
+    def ends(svg, group):
+        paths = re.findall(r' d="([^"]+)"', re.search(rf'<g id="{group}">.*?</g>', svg, re.DOTALL).group())
+        return np.array(
+            [re.findall(r"[\d.]+", point) for d in paths for point in re.findall(r"[ML] [^MLz]+", d)], float
+        )
+
+    for figure in drawn["reliability"]:
+        frame, whiskers = ends(figure.svg, "patch_2"), ends(figure.svg, "LineCollection_1")
+        assert len(whiskers) > 2
+        assert (frame.min(axis=0) < whiskers.min(axis=0)).all()
+        assert (whiskers.max(axis=0) < frame.max(axis=0)).all()
+
+
 def test_titles_and_descriptions_are_escaped_and_names_are_safe_as_files():
     svg = '<?xml version="1.0"?><svg height="1" viewBox="0 0 1 1"><g id="a"></g></svg>'
     inline = RenderedFigure("name", "a < b", "<script>", svg, b"", "").inline

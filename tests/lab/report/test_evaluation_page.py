@@ -1,7 +1,9 @@
 """What the report of an evaluation shows, and everything behind it on the disk."""
 
+import json
 import re
 from dataclasses import replace
+from html import escape, unescape
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import abstain, as_line, name_of_row, open_evaluation
+from uatlite.lab.report.page import _environment
 from uatlite.lab.report.results import verdict_sentences, verdict_tables, write_results
+from uatlite.metrics.intervals import SCALES
 from uatlite.model.load import Checkpoint
 from uatlite.text.examples import content_key
 from uatlite.values import Choices, Example, Word, WordAttribution
@@ -30,9 +34,46 @@ def test_every_table_and_figure_is_there(page, opened):
     assert re.search(cell, html)
 
 
-def test_the_verdict_is_that_of_the_results(page, opened, rows_of):
-    assert f"<p>{' '.join(verdict_sentences(opened.results))}</p>" in page.read_text(encoding="utf-8")
+def test_the_verdict_is_that_of_the_results_and_stands_once(page, opened, rows_of):
+    html, (headline, *others) = unescape(page.read_text(encoding="utf-8")), verdict_sentences(opened.results)
+    assert html.count(headline) == 1
+    assert f"<p>{' '.join(others)}</p>" in html
     assert rows_of(page, "What to use at each cost") == list(verdict_tables(opened.results)[0].lines())
+
+
+def test_the_page_says_when_and_how_it_was_made_of_how_many_rows(evaluation, opened, tmp_path):
+    results = replace(opened.results, date="2026-11-19", command="uatlite evaluate 'my model' --task toy -o out")
+    write_results(results, tmp_path)
+    (tmp_path / "store").symlink_to(evaluation / "store")
+    (tmp_path / "texts.jsonl").write_text("")
+    html = build.report(tmp_path).read_text(encoding="utf-8")
+    assert "<span>toy/test: 300 rows</span> <span>toy-shifted/test: 200 rows</span> <span>2026-11-19</span>" in html
+    assert f"<code>{escape(results.command)}</code>" in html
+    assert html.count("300 rows: ") == html.count("200 rows: ") == 1
+
+
+def test_a_line_says_what_each_metric_is_and_which_way_is_better(page):
+    html = page.read_text(encoding="utf-8")
+    said = dict(re.findall("<dt>(.*?)</dt> <dd>(.*?)</dd>", html))
+    assert list(said) == ["Accuracy", "ECE", "NLL", "Brier", "AURC", "Cov@0.9", "ΔECE", "Robustness"]
+    assert said["Cov@0.9"] == "the share of rows with a confidence above 0.9; neither direction is better by itself."
+    assert [sentence.split("; ")[-1].split()[0] for sentence in said.values()] == [
+        "higher", "lower", "lower", "lower", "lower", "neither", "neither", "lower"
+    ]  # fmt: skip
+    known = _environment().get_template("metrics.html.j2").module.MEANINGS
+    assert {scale.heading.partition("@")[0] for scale in SCALES.values()} == set(known)
+
+
+def test_a_contender_that_calibrate_cannot_make_shows_no_rule(evaluation, opened, tmp_path):
+    names = tuple(name.replace("base+ts", "base+isotonic") for name in opened.results.contenders)
+    text = json.dumps(opened.results.to_dict()).replace("base+ts", "base+isotonic")
+    (tmp_path / "results.json").write_text(text)
+    (tmp_path / "store").symlink_to(evaluation / "store")
+    (tmp_path / "texts.jsonl").write_text("")
+    html = build.report(tmp_path, method="base+isotonic").read_text(encoding="utf-8")
+    assert "No rule is shown for base+isotonic: <code>uatlite calibrate</code> makes none with isotonic" in html
+    assert f"It can make {', '.join(name for name in names if 'isotonic' not in name)}: <code>" in html
+    assert "The rule on each set" not in html
 
 
 def test_the_menu_names_every_risk_and_what_it_would_take(page, opened, rows_of):

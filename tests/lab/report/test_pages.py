@@ -62,6 +62,42 @@ def test_a_page_opens_alone_and_fits_the_screen(browser, shown, scheme, width):
     tab.close()
 
 
+@pytest.fixture
+def report_at(browser, page):
+    """`report_at(width)`: the report of an evaluation in a window so wide."""
+    tabs = []
+
+    def opened(width):
+        tabs.append(browser.new_page(viewport={"width": width, "height": 800}))
+        tabs[-1].goto(page.as_uri())
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()
+
+
+def test_on_a_phone_a_table_that_goes_on_says_so_and_axes_can_be_read(report_at):
+    tab = report_at(390)
+    silent = """[...document.querySelectorAll('.scroll')].filter((table) => table.scrollWidth > table.clientWidth
+        && !table.nextElementSibling?.matches('.swipe')).map((table) => table.ariaLabel)"""
+    assert tab.evaluate(silent) == []
+    assert tab.locator(".swipe").first.inner_text() == "3 columns beside the first: swipe the table sideways."
+    assert tab.locator(".swipe").first.is_visible()
+    sizes = """[...document.querySelectorAll('svg.figure text')].map((text) => {
+        const svg = text.ownerSVGElement;
+        return parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width})"""
+    assert min(tab.evaluate(sizes)) >= 10.5
+    assert report_at(1280).locator(".swipe:visible").count() == 0
+
+
+def test_five_reliability_plots_stand_in_one_row(report_at):
+    tops = "[...document.querySelector('.named').children].map((figure) => figure.getBoundingClientRect().top)"
+    tab = report_at(1280)
+    assert len(tab.evaluate(tops)) == 5
+    assert len(set(tab.evaluate(tops))) == 1
+
+
 def contrast(first, second):
     """The contrast ratio of WCAG 2 between two 'rgb(r, g, b)'."""
 

@@ -7,6 +7,7 @@ With texts out of scope there are three more: finding them, and abstention witho
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from importlib.metadata import version
 
 from uatlite.errors import CalibrationError
@@ -81,6 +82,7 @@ def evaluate(
             for name, seeds in calibrators.items()
         },
         versions={package: version(package) for package in PACKAGES},
+        date=date.today().isoformat(),
         out_of_scope=outside,
         calibration_runs=evaluation.keys(sets[0], runs.calibration_jobs) if plan.calibrates else {},
         suggested=plan.suggested,

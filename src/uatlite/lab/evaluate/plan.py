@@ -298,7 +298,7 @@ def choose_out_of_scope(
         )
     asked = {"text": text, "pair": text_pair}
     task = Task(
-        name=path.name.split(".")[0],
+        name=path.name,
         title=f"the user's file {path.name}",
         labels=(),
         layout=Source(given).layout(Layout(label=None), asked, remembered),

@@ -151,6 +151,10 @@ class Results:
     calibrators: Mapping[str, tuple[EvaluatedCalibrator, ...]]
     """contender -> its fitted calibrator for each seed; none without one"""
     versions: Mapping[str, str]
+    date: str = ""
+    """the day of the evaluation, 2026-11-19"""
+    command: str = ""
+    """the command line that asks for it"""
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""
     texts: tuple[Example, ...] = field(default=(), metadata=NOT_STORED, compare=False, repr=False)

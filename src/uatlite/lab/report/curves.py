@@ -83,7 +83,7 @@ def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour
         above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         errors = np.array([accuracy - low, high - accuracy])
         above.errorbar(confidence, accuracy, yerr=errors, fmt="o", color=colour, markersize=4.5, elinewidth=1.1)
-        above.set(ylim=(0, 1.03), ylabel="Accuracy")
+        above.set(ylim=(-0.04, 1.04), ylabel="Accuracy")
         width, middle = np.diff(upper)[0] * 0.86, (lower + upper) / 2
         below.bar(middle, correct, width, color=RIGHT, label="right")
         below.bar(middle, wrong, width, bottom=correct, color=WRONG, label="wrong")
@@ -96,7 +96,7 @@ def _reliability_figure(scores: SetScores, contender: str, bins: Columns, colour
     if (score := of_contender.get("ece", of_contender.get("answer_ece"))) is not None:
         alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
     name, title = f"reliability-{scores.name}-{contender}", f"Reliability of {contender} on {scores.name}"
-    return render(name, title, alt, records_of(bins), draw, (3.1, 3.5), nrows=2, sharex=True, height_ratios=(3, 1))
+    return render(name, title, alt, records_of(bins), draw, (2.4, 3.0), nrows=2, sharex=True, height_ratios=(3, 1))
 
 
 # ── answering less ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,13 +161,13 @@ class _Curve(NamedTuple):
                 for panel, up in zip(panels, columns, strict=True):
                     panel.plot(across, up, **drawn[contender], linewidth=1.6, label=contender)
             handles, names = panels[0].get_legend_handles_labels()
-            panels[0].figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
+            panels[0].figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8.5, handlelength=2.2)
             self.finish(curves, unit, *panels)
 
         records = [record for contender, curve in curves.items() for record in records_of(curve, method=contender)]
         alt, name = f"{self.shows.format(unit)} {_listed(scores, self.metric)}", scores.name
         layout = {"nrows": self.panels, "sharex": True}
-        return render(f"{self.file}-{name}", f"{self.title} on {name}", alt, records, draw, (4.6, 4.3), **layout)
+        return render(f"{self.file}-{name}", f"{self.title} on {name}", alt, records, draw, (3.9, 4.0), **layout)
 
 
 _CURVES = (
@@ -218,7 +218,7 @@ def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> Render
     columns = {"threshold": curve.thresholds, "coverage": curve.coverages, "risk": curve.risks}
     records = records_of(columns | {"low": curve.low, "high": curve.high})
     draw = partial(draw_menu, menu, strokes(evaluation.contenders)[contender]["color"])
-    return render("risk-menu", f"Risks that {contender} can promise", alt, records, draw, (4.6, 3.4))
+    return render("risk-menu", f"Risks that {contender} can promise", alt, records, draw, (3.9, 3.2))
 
 
 # ── the figures of a set ───────────────────────────────────────────────────────────────────────────────────────────

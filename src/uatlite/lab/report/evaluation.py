@@ -8,8 +8,7 @@ The store has no texts. Those of the first set lie beside it; without that file 
 
 `abstain` tells what a classifier would do that was calibrated on the calibration rows. The rule is that of
 `UncertaintyClassifier.calibrate`. All calibration rows in scope decide it, by the margin of the logits, which no label
-has fitted. A baseline calibrator may change a prediction and needs rows of its own: a third fits it and the others
-decide. A text is answered if it is in scope and its margin is above the threshold.
+has fitted. A text is answered if it is in scope and its margin is above the threshold.
 """
 
 import json
@@ -23,7 +22,7 @@ import numpy as np
 from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError, check_choice
-from uatlite.lab.evaluate.outcomes import OUTCOMES, JudgedAnswers, Outcome, class_indices, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, JudgedAnswers, Outcome, class_indices, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
@@ -33,7 +32,7 @@ from uatlite.text.examples import content_key
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
-from uatlite.trust.promise import Labelled, decide, fitting_rows
+from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import RAW_SCORE, Menu, Rule, Wanted
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
 from uatlite.values import Example, Marks, Text, strings
@@ -58,6 +57,14 @@ class Evaluation:
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
         return tuple(parse_contender(name, self.results.several) for name in self.results.contenders)
+
+    def ruled(self, contender: str | None = None) -> Contender:
+        """The contender of this name; without one, that which the verdict recommends."""
+        names, verdict = self.results.contenders, self.results.verdict
+        if contender is None:
+            contender = names[0] if verdict is None else verdict.recommended
+        check_choice("contender", contender, names)
+        return self.contenders[names.index(contender)]
 
     def calibrator(self, contender: str) -> LogitCalibrator | None:
         """The fitted calibrator of a contender; None for one without."""
@@ -203,37 +210,30 @@ class Abstention:
     """None where the rows are too few, or where the store does not have what the scope reads"""
     sets: tuple[RuledSet, ...]
     menu: Menu | None
-    """the risks that the same rows can promise; None where a calibrator that may change a prediction takes some"""
+    """the risks that the same rows can promise; None where they are too few"""
 
 
 def abstain(
     evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK, scope: Scope | None = None
 ) -> Abstention | None:
-    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
+    """The rule for a target risk and its outcome on every set.
+
+    None where the store has no calibration rows, and for a baseline calibrator: `uatlite calibrate` takes none of them.
 
     Without a name the contender is the one that the verdict recommends: the test rows chose it, so the calibration rows
     decide the promise alone. `scope` is that of a calibrated classifier; without it the calibration rows give one.
     """
-    names, verdict = evaluation.results.contenders, evaluation.results.verdict
-    if contender is None:
-        contender = names[0] if verdict is None else verdict.recommended
-    check_choice("contender", contender, names)
-    asked = evaluation.contenders[names.index(contender)]
+    asked = evaluation.ruled(contender)
     stored = evaluation.calibration_rows(asked.method.name)
-    if stored is None:
+    if stored is None or asked.calibrator not in CALIBRATORS:
         return None
-    stored = evaluation.labelled(stored)
+    stored, calibrator = evaluation.labelled(stored), evaluation.calibrator(asked.name)
     scope, inside = _scope(stored, scope)
-    calibrator, fitting = evaluation.calibrator(contender), None
-    if asked.calibrator not in CALIBRATORS:  # else no row fits anything that the rule is about
-        fitting = fitting_rows(len(stored.ids))
-        calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
     decision = decide(
         Labelled({RAW_SCORE: margin(stored.passes.mean_logits)}, outcome_of(stored, calibrator).rows.correct == 0),
         Wanted(kind="risk", target=target, score=RAW_SCORE),
         inside=inside,
-        fitting=fitting,
-        menu=fitting is None,
+        menu=True,
     )
     rule = decision.rule
     assert rule is not None
@@ -241,7 +241,7 @@ def abstain(
     for scores in evaluation.results.sets:
         rows = evaluation.labelled(evaluation.predictions(asked.method.name, scores.name))
         sets.append(_ruled(scores.name, rows, outcome_of(rows, calibrator).rows, rule, scope))
-    return Abstention(contender, rule, scope, tuple(sets), decision.menu)
+    return Abstention(asked.name, rule, scope, tuple(sets), decision.menu)
 
 
 def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None, Marks | None]:

@@ -29,6 +29,7 @@ from uatlite.lab.report.evaluation import (
 from uatlite.lab.report.explanation_page import Shading
 from uatlite.lab.report.page import filled
 from uatlite.text.write import make_directory, write_text
+from uatlite.trust.calibrators import CALIBRATORS
 from uatlite.trust.distribution import Band
 from uatlite.trust.scope import Scope
 from uatlite.values import Choices, Example, WordAttribution
@@ -49,11 +50,11 @@ LONGEST = 64
 """At most this many tokens of a text are explained; the rest is cut off."""
 
 
-def build_report(
+def report(
     evaluation: str | Path,
     directory: str | Path | None = None,
     *,
-    contender: str | None = None,
+    method: str | None = None,
     target_risk: float = TARGET_RISK,
     data_dir: str | Path | None = None,
     model: str | Path | None = None,
@@ -67,12 +68,12 @@ def build_report(
     """
     opened = open_evaluation(evaluation)
     results, directory = opened.results, opened.home if directory is None else Path(directory)
-    for option, given in (("--method", contender), ("--model", model)):
+    for option, given in (("--method", method), ("--model", model)):
         if results.several and given is not None:
             raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {opened.home}.")
     abstention, examples, explained = None, dict[str, Example](), tuple[ExplainedText, ...]()
     if not results.several:
-        abstention = abstain(opened, contender, target=target_risk, scope=scope)
+        abstention = abstain(opened, method, target=target_risk, scope=scope)
         examples = opened.examples(data_dir)
         explained = explained_texts(opened, abstention, examples, model)
     figures = [set_figures(opened, scores) for scores in results.sets]
@@ -86,6 +87,8 @@ def build_report(
         metrics=[metric for metric in results.metrics if metric not in _FILES_ONLY],
         figures=figures,
         abstention=abstention,
+        ruled=None if results.several else opened.ruled(method),
+        promisable=[each.name for each in opened.contenders if each.calibrator in CALIBRATORS],
         menu_figure=menu,
         abstained=abstention.sets[0].abstained[:SHOWN] if abstention else (),
         examples=examples,
