@@ -139,7 +139,7 @@ def test_a_file_needs_no_label(mixed_plan, checkpoint, strange_file, tmp_path):
     chosen = choose_out_of_scope(str(strange_file), text="question", text_pair=None)
     results = evaluate(checkpoint, replace(mixed_plan, out_of_scope=chosen), Store(tmp_path))
     one = results.out_of_scope
-    assert (one.name, one.rows, one.in_scope_rows) == ("questions/out-of-scope", 30, 60)
+    assert (one.name, one.rows, one.in_scope_rows) == ("questions.jsonl/out-of-scope", 30, 60)
     assert one.source == str(strange_file)
 
 
