@@ -68,14 +68,7 @@ def test_python_does_what_the_command_does(run, model_dir, reviews, tmp_path):
 def test_python_has_the_options_of_the_command_and_their_defaults():
     parameters = signature(command).parameters
     assert {name: parameters[name].default for name in OPTIONS} == OPTIONS
-    elsewhere = {
-        "model",
-        "output",
-        "engine",
-        "address",
-        "workers",
-        "gpus_per_worker",
-    }  # what is asked, and where it runs
+    elsewhere = {"model", "output", "resume", "engine", "address", "workers", "gpus_per_worker"}  # of what, and where
     assert set(parameters) - set(OPTIONS) == elsewhere
 
 
