@@ -69,15 +69,15 @@ def test_explain_and_report(home):
     assert "<html" in (home / "out" / "report.html").read_text("utf-8")
 
 
-def test_the_python_of_the_guide_to_evaluation(home, monkeypatch):
-    (home / "my-model").symlink_to("model")
+def test_the_python_of_the_guide_to_evaluation(home, tmp_path, monkeypatch):
+    (tmp_path / "my-model").symlink_to(home / "model")
     rows = pd.read_csv(home / "labelled.csv").rename(columns={"text": "body", "label": "stars"})
-    rows.to_csv(home / "reviews.csv", index=False)
+    rows.to_csv(tmp_path / "reviews.csv", index=False)
     guide = (EXAMPLES.parent / "docs" / "guides" / "evaluate.md").read_text("utf-8")
     code = guide.split("## In Python")[1].split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(home)
+    monkeypatch.chdir(tmp_path)
     exec(code, {})
-    assert {"results.json", "report.html", "store"} <= {path.name for path in (home / "out").iterdir()}
+    assert {"results.json", "report.html", "store"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
