@@ -213,15 +213,14 @@ def _located(
     """
     if not tokenizer.is_fast:
         return {"encoded": inputs}
-    token_places: dict[int, tuple[str, int, int]] = {}
-    encodings, width = [], inputs["input_ids"].shape[-1]
-    for number, joined in enumerate(sequences(text)):
-        parts = (joined,) if isinstance(joined, str) else joined
-        with TOKENIZING:
-            (encoding,) = tokenizer(*parts, truncation=True, max_length=max_length, verbose=False).encodings
-        encodings.append(encoding)
-        pairs = zip(encoding.sequence_ids, encoding.offsets, strict=True)
-        token_places |= {
-            number * width + i: (parts[part], *ends) for i, (part, ends) in enumerate(pairs) if part is not None
-        }
+    joined, width = sequences(text), inputs["input_ids"].shape[-1]
+    with TOKENIZING:
+        encodings = tokenizer(joined, truncation=True, max_length=max_length, verbose=False).encodings
+    parts = [(each,) if isinstance(each, str) else each for each in joined]
+    token_places = {
+        number * width + i: (parts[number][part], *ends)
+        for number, encoding in enumerate(encodings or ())
+        for i, (part, ends) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True))
+        if part is not None
+    }
     return {"encoded": BatchEncoding(inputs, encoding=encodings), "token_places": token_places}

@@ -124,7 +124,7 @@ def sources(explanation: Explanation) -> str:
     total = float(attribution.total[0])
     error = "" if attribution.total_error is None else f" ± {float(attribution.total_error[0]):.3f}"
     how = _HOW[attribution.estimator].format(samples=attribution.samples)
-    said = f"Variance of the margin {total:.3f}{error}; {attribution.estimator}: {how}. {estimated(explanation)}"
+    said = f"Variance of the margin {total:.3f}{error}; {attribution.estimator}: {how}."
     if band is None or abs(band.spread**2 - total) <= _DIFFERS * total:
         return said
     return f"{said} For the prediction the method {explanation.method} puts it at {band.spread**2:.3f}."
@@ -175,8 +175,10 @@ def words_table(explanation: AnswerExplanation, most: int | None = None) -> Tabl
         rest = sum(word.share for word in explanation.words) - sum(word.share for word in words)
         rows.append(Row(f"{left} other words", (Entry(f"{rest:.1%}"), *[Entry("")] * (1 + masks))))
     headings = ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U")
-    sure = f"{explanation.prediction.confidence:.1%}" if masks else ""
-    caption = f"Confidence is that in {explanation.label}; with every word it is {sure}." if masks else ""
+    caption = estimated(explanation)
+    if masks:
+        sure = f"with every word it is {explanation.prediction.confidence:.1%}"
+        caption = f"Confidence is that in {explanation.label}; {sure}. {caption}"
     return Table(title="", corner="word", columns=columns((), headings), rows=tuple(rows), caption=caption)
 
 
@@ -193,7 +195,7 @@ def terminal_view(explanation: AnswerExplanation, *, shading: str = "share") -> 
     lines += [Text(), *(_coloured(run, shades) for run in explanation.segments)]
     lines += [Text(shades.caption(explanation.label), style="dim"), Text()]
     lines.append(terminal(words_table(explanation, _TABULATED)))
-    lines += [Text(sentence) for sentence in (masked(explanation), chances(explanation)) if sentence]
+    lines += map(Text, filter(None, (tell(explanation) for tell in (estimated, masked, chances))))
     return Group(*lines, Text(), layers, Text(sources(explanation), style="dim"))
 
 
@@ -269,7 +271,7 @@ def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shadin
 
     bars, summary = LayerBars(explanation.layers), explanation.summary
     lead = [*wrap(summary.says, 95), *wrap(f"{summary.decision} {summary.doubt}", 112)]
-    told = [shading.caption(explanation.label), *(tell(explanation) for tell in (masked, chances, sources))]
+    told = [shading.caption(explanation.label), *(tell(explanation) for tell in (masked, chances, estimated, sources))]
     small = wrap(" ".join(filter(None, [*told, *notes(explanation)])), 130)
     words = _lines(explanation, shading)
     written = 0.35 + 0.22 * len(lead) + 0.28 * len(words) + 0.16 * len(small)
