@@ -64,16 +64,6 @@ def test_from_scored_rows_to_a_new_version_and_back(calibrated_dir, scored, tmp_
     assert "Version 4 is in use; go back with" in again.err
 
 
-def test_what_cannot_be_promised_is_the_first_line_and_written_all_the_same(model_dir, reviews, run, tmp_path):
-    asked = ("--text", "body", "--label", "stars", "--target-risk", 0.01, "--method", "base")
-    first, *_, last = run("calibrate", model_dir, reviews, *asked, "-o", tmp_path / "clf", code=5).err.splitlines()
-    assert first.startswith(f"No promise: {tmp_path / 'clf'} answers nothing. Abstain on all: ")
-    assert "cannot promise a risk of 1.00% with confidence 0.95: even " in first
-    assert last == f"Wrote {tmp_path / 'clf'}, which answers nothing"
-    scored = run("predict", tmp_path / "clf", reviews, "-o", tmp_path / "scored.csv")
-    assert "100 abstained (100.0%)" in scored.err
-
-
 def test_rows_to_label_and_suspects(scored, tmp_path, run):
     spread, known = tmp_path / "spread.jsonl", tmp_path / "known.jsonl"
     run("pick", scored, "--text", "body", "--budget", 40, "-o", spread)

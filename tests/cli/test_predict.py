@@ -147,6 +147,8 @@ def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path,
     exported = run("export", tmp_path / "c", "--int8", "--calibrate", data, "-o", tmp_path / "int8", code=5).err
     assert calibrated.startswith(f"No promise: {tmp_path / 'c'} answers nothing. Abstain on all: ")
     assert f"No promise: {tmp_path / 'int8'} answers nothing. Abstain on all: " in exported
+    assert "cannot promise a risk of 0.10% with confidence 0.95: even " in calibrated.splitlines()[0]
+    assert calibrated.splitlines()[-1] == f"Wrote {tmp_path / 'c'}, which answers nothing"
     for said in (calibrated, exported):
         assert said.count("Abstain on all") == 1
         assert "risk  promise" in said  # which risks can be promised instead

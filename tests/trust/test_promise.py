@@ -15,7 +15,7 @@ from uatlite.errors import ConfigurationError, InputError
 from uatlite.trust.binomial import STARTS, least_answers, plan_starts
 from uatlite.trust.planners import RISKS, RowsPlanner, search
 from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows, rows_planner
-from uatlite.trust.rule import RowsNeeded, Wanted, two_digits
+from uatlite.trust.rule import RowsNeeded, Wanted
 
 
 def true_risk(threshold):
@@ -163,7 +163,7 @@ def test_the_rows_needed_are_said_in_one_way():
         return RowsNeeded(rows=rows, low=low, high=high, unit="rows").describe()
 
     assert said(99, 500, 900) == "it cannot be told from 99 rows how many it would take"
-    assert said(872, 1266, 2870) == "it would take about 400 to 2,000 more labelled rows"
+    assert said(872, 1270, 2870) == "it would take about 400 to 2,000 more labelled rows"
     assert said(872, 900, 900) == "it would take about 28 more labelled rows"
     assert said(872, 1872, None) == "it would take about 1,000 more labelled rows, perhaps many times that"
     assert said(872, 1872, 900_000) == said(872, 1872, None)
@@ -237,10 +237,6 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
     assert needed.low < needed.high
     assert promised(needed.high) > 0.5
     assert promised(needed.low // 3) < 0.45
-
-
-def test_two_digits_are_rounded_up():
-    assert [two_digits(count) for count in (1, 7, 99, 100, 101, 2268, 99999)] == [1, 7, 99, 100, 110, 2300, 100000]
 
 
 def test_what_is_promised_is_kept_on_the_rows_themselves():

@@ -25,8 +25,8 @@ _START_ERRORS, NEAR = 1, 0.8
 """The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
 near the next start, at this part of its share, the first is left out and its level given to the others."""
 
-POWER, MOST_ROWS = 0.8, 1_000_000
-"""An estimate of the rows needed is for a promise with this probability, and is given up to this many rows."""
+MOST_ROWS = 1_000_000
+"""An estimate of the rows needed is given up to this many rows."""
 
 
 def risk_upper_bound(errors: ArrayLike, answered: ArrayLike, confidence: float) -> Floats:
@@ -78,7 +78,7 @@ def least_answers(errors: int, target: float, level: float) -> int:
     return errors + 1 + int(nbinom.ppf(1.0 - level, errors + 1, target))
 
 
-def fewest(sizes: Integers, chances: Floats, power: float = POWER) -> int | None:
+def fewest(sizes: Integers, chances: Floats, power: float) -> int | None:
     """The first of some sizes, ascending, that has what is wanted with this probability."""
     enough = sizes[chances >= power]
     return int(enough[0]) if len(enough) else None

@@ -59,12 +59,6 @@ ONE_ANSWER = ("threshold", "coverage", "risk")
 """The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
 
 
-def two_digits(count: int) -> int:
-    """A count rounded up to two digits, which are enough for an estimate."""
-    unit = int(10 ** max(len(str(count)) - 2, 0))
-    return -(-count // unit) * unit
-
-
 @dataclass(frozen=True, kw_only=True)
 class RowsNeeded:
     """How many labelled texts it would take in all, by estimate, from `low` to `high`; None: no number will do."""
@@ -81,10 +75,10 @@ class RowsNeeded:
             return f"it cannot be told from {self.rows:,} {self.unit} how many it would take"
         if self.low is None:
             return f"no number of labelled {self.unit} is likely to do: the surest answers are wrong too often"
-        low, high = (two_digits(max(n - self.rows, 1)) for n in (self.low, self.high or self.low))
+        low, high = (float(f"{max(n - self.rows, 1):.2g}") for n in (self.low, self.high or self.low))  # two digits
         if self.high is None or high > WIDEST_TOLD * low:
-            return f"it would take about {low:,} more labelled {self.unit}, perhaps many times that"
-        return f"it would take about {low:,}{f' to {high:,}' * (high > low)} more labelled {self.unit}"
+            return f"it would take about {low:,.0f} more labelled {self.unit}, perhaps many times that"
+        return f"it would take about {low:,.0f}{f' to {high:,.0f}' * (high > low)} more labelled {self.unit}"
 
 
 def deciding(texts: int, among: tuple[int, int], unit: str, aside: str = "say where to begin") -> str:
