@@ -24,7 +24,8 @@ def calibrated_by_hand(opened, method):
     scope = fit_scope(None, plain.passes.representations, rows.logits.mean(axis=0, dtype=float))
     wrong = rows.logits.mean(axis=0, dtype=float).argmax(axis=1) != rows.labels
     decides = margins(rows)[scope.inside], wrong[scope.inside]
-    return rule_of(*decides, 0.15, score="logit-margin"), scope
+    rule = rule_of(*decides, 0.15, score="logit-margin")
+    return replace(rule, among=(len(scope.inside), int((~scope.inside).sum()))), scope
 
 
 @pytest.mark.parametrize("contender", ["base", "uat+ts"])
