@@ -193,17 +193,6 @@ def test_a_change_is_found_named_and_dated(stream):
     assert later.alarm == monitor.alarm
 
 
-def test_rows_after_the_alarm_tell_more_about_the_change():
-    rows = Rows(3)
-    monitor, _ = Monitor.begin(rows.reference).after(rows.reference, *rows.new(400))
-    assert monitor.latest is None
-    monitor, _ = monitor.after(rows.reference, *rows.new(400, moved=0.5))
-    assert monitor.alarm.describe() == "many texts are strange"
-    monitor, _ = monitor.after(rows.reference, *rows.new(200, moved=4.0))
-    assert monitor.latest.describe() == "many texts are not of this task"
-    assert abs(monitor.latest.change - 800) < 30
-
-
 def test_blocks_and_a_file_in_between_change_nothing():
     rows = Rows(4)
     scores, scope = (np.append(a, b) for a, b in zip(rows.new(300), rows.new(100, moved=1.0), strict=True))

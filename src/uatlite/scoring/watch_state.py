@@ -251,18 +251,8 @@ class WatchState:
 
     @property
     def alarm(self) -> PastAlarm | None:
-        """The alarm that is not acknowledged: what has changed and since when, by all rows so far.
-
-        A change that is dated a few rows before a file or an hour begins with it.
-        """
-        latest = self.monitor.latest
-        if latest is None or not self.alarms:
-            return None
-        dated, raised = self.begun + latest.change, self.alarms[-1]
-        change = next((entry.row for entry in self.stretches if dated <= entry.row <= dated + NEAR), dated)
-        since = self.stretch_of(change)
-        hour = raised.since if since is None else since.hour
-        return replace(raised, change=change, since=hour, what=latest.describe())
+        """The alarm that is not acknowledged."""
+        return self.alarms[-1] if self.monitor.alarm is not None and self.alarms else None
 
     @property
     def evidence(self) -> float:
@@ -296,7 +286,9 @@ class WatchState:
         )
         if self.monitor.alarm is not None or monitor.alarm is None:
             return grown
-        at, change = self.begun + monitor.alarm.row, self.begun + monitor.alarm.change
+        at, dated = self.begun + monitor.alarm.row, self.begun + monitor.alarm.change
+        # A change that is dated a few rows before a file or an hour begins with it.
+        change = next((entry.row for entry in grown.stretches if dated <= entry.row <= min(dated + NEAR, at)), dated)
         raised, since = rows[at - 1 - self.rows].hour, grown.stretch_of(change)
         past = PastAlarm(at, change, since.hour if since else raised, raised, monitor.alarm.describe())
         return replace(grown, alarms=(*self.alarms, past))

@@ -304,11 +304,6 @@ class Monitor:
         each = [evidence.log_martingale for evidence in self.evidence.values()]
         return float(np.logaddexp.reduce(each) - np.log(len(each)))
 
-    @property
-    def latest(self) -> Alarm | None:
-        """The change by all rows so far, after an alarm: it may be clearer now, and better dated."""
-        return None if self.alarm is None else _alarm(self.evidence, self.rows, self.log_martingale)
-
     def after(self, reference: Reference, scores: ArrayLike, scope: ArrayLike | None) -> tuple["Monitor", Floats]:
         """The monitor after some more rows, and log M after each of them: (rows,) each → (rows,)."""
         found = reference.found(scores, scope)
