@@ -138,7 +138,7 @@ def test_the_evidence_of_a_file_is_what_it_adds_in_whatever_order_files_change(w
     assert state.details()[-1].startswith("The evidence grew most in a.jsonl.")
     found = state.report(watch.calibration).describe()
     assert ", since about row 1 (2026-11-17 00:00 UTC), and " in found  # what follows is not called another change
-    assert "the answers from a.jsonl on" in found
+    assert "Over the whole life, 600 rows: evidence" in found
 
 
 def test_rows_that_cannot_be_used_are_counted_apart(watch, scored):

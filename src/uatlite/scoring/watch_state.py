@@ -323,7 +323,7 @@ class WatchState:
         if alarm is not None:
             found = f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)})"
             tally, since = self.since(alarm)
-            over += f", and the answers from {since} on"
+            over += f", and the answers from {since} on" if tally.rows < self.rows else ""
         outside = tally.outside / tally.scoped if tally.scoped else None
         shifted = alarm is not None if self.rows else None
         evidence = f"evidence of a change {self.evidence:.3g}, alarm at {1.0 / bound:.4g}"
