@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from uatlite.cli.evaluate import _METHODS
+from uatlite.lab.evaluate import COMPARED
 from uatlite.lab.evaluate.plan import parse_contenders
 from uatlite.methods.registry import METHODS
 from uatlite.text.schema import catalogue
@@ -32,7 +32,7 @@ def test_methods_counts_passes_as_evaluate_does(run):
 
 
 def test_what_the_gate_does_can_be_read_off_the_default_of_evaluate():
-    methods = {contender.method.key: contender.method for contender in parse_contenders(_METHODS)}
+    methods = {contender.method.key: contender.method for contender in parse_contenders(COMPARED)}
     assert methods["mc-component"].config == replace(methods["uat"].config, gate="none")
 
 
