@@ -7,6 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+import typer.main
+
+from uatlite.cli import GONE, check_gone
+from uatlite.cli.app import app
+from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import COMPARED
 from uatlite.lab.evaluate.plan import parse_contenders
 from uatlite.methods.registry import METHODS
@@ -65,6 +71,21 @@ def test_without_the_extra_the_way_out_is_named(monkeypatch, run):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "typer", None)
     assert "typer is not installed; this needs it: pip install 'uatlite[data]'" in run("methods", code=2).err
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_what_is_gone_says_what_to_use_instead(gone, run):
+    assert run(*gone.split(), "something", code=2).err == f"Error: '{gone}' is gone: {GONE[gone]}\n"
+    name, option = gone.split()
+    commands = typer.main.get_command(app).commands
+    assert option not in [opt for parameter in commands[name].params for opt in parameter.opts]
+
+
+def test_a_text_is_not_an_option_that_is_gone():
+    check_gone(["explain", "pick", "--", "--as"])
+    check_gone(["predict", "--as", "pick"])
+    with pytest.raises(ConfigurationError, match="Label Studio"):
+        check_gone(["--debug", "pick", "rows.csv", "--as=argilla"])
 
 
 def test_the_page_of_commands_in_the_docs_is_up_to_date_and_shows_what_a_reader_needs():

@@ -35,7 +35,7 @@ from uatlite.text.write import make_directory, read_record, write_record, write_
 if TYPE_CHECKING:
     from uatlite.classifier.product import Product
 
-_FORMAT = 5
+_FORMAT = 6
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 _VERSIONS, _CURRENT, _FACTS = "versions", "current", "version.json"
 

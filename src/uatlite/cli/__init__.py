@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 
-from uatlite.errors import MissingDependency, UATLiteError
+from uatlite.errors import ConfigurationError, MissingDependency, UATLiteError
 
 DEBUG = "--debug"
 WRONG_USE = 2
@@ -15,6 +16,14 @@ EXTRAS = {
     **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
 }
 """What brings the libraries that an installation for deployment leaves out."""
+GONE: dict[str, str] = {
+    "calibrate --budget": "the default costs one pass; more passes for doubtful texts are --second-look METHOD.",
+    "calibrate --tolerance": "the default costs one pass; more passes for doubtful texts are --second-look METHOD.",
+    "export --passes": "the default needs one plain pass, which is what is exported; leave it out.",
+    "pick --as": "Label Studio and Argilla both import CSV and JSONL: write to FILE.csv or FILE.jsonl with -o.",
+    "pick --model": "rows are spread by their words; leave it out.",
+}
+"""A command with an option that it had -> what to use instead, in one sentence."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
+        check_gone(given)
         _app()(args=[argument for argument in given if argument != DEBUG], prog_name="uatlite")
     except (UATLiteError, ModuleNotFoundError) as error:
         extra = EXTRAS.get(str(getattr(error, "name", "")).partition(".")[0])
@@ -37,6 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         said = error if known else MissingDependency(str(error.name), str(extra))  # type: ignore[union-attr]
         sys.stderr.write(f"Error: {said}\n")
         sys.exit(WRONG_USE)
+
+
+def check_gone(arguments: Sequence[str]) -> None:
+    """Raise where a command line uses an option that is gone; the error says what to use instead."""
+    words = list(takewhile(lambda word: word != "--", arguments))
+    command = next((word for word in words if not word.startswith("-")), "")
+    for word in words:
+        if (use := f"{command} {word.partition('=')[0]}") in GONE:
+            raise ConfigurationError(f"'{use}' is gone: {GONE[use]}")
 
 
 def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - typer may be missing
