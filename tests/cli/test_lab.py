@@ -19,7 +19,7 @@ def test_train_writes_a_classifier_of_the_task(run, model_dir, tmp_path):
     rows = [{"text": f"w{place} w{place % 7}", "label": ("negative", "positive")[place % 2]} for place in range(20)]
     for name in ("train", "dev"):
         (data / "sst2" / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    asked = ("--epochs", 2, "--warmup-steps", 0, "--patience", 1)
+    asked = ("--epochs", 2, "--warmup-steps", 0)
     done = run("train", "--task", "sst2", "--backbone", model_dir, "-o", output, "--data-dir", data, *asked)
     record = json.loads((output / "uatlite-training.json").read_text())
     assert (record["run"]["recipe"]["learning_rate"], record["rows"]) == (2e-5, 20)

@@ -22,6 +22,8 @@ GONE: dict[str, str] = {
     "export --passes": "the default needs one plain pass, which is what is exported; leave it out.",
     "pick --as": "Label Studio and Argilla both import CSV and JSONL: write to FILE.csv or FILE.jsonl with -o.",
     "pick --model": "rows are spread by their words; leave it out.",
+    "train --patience": "compare runs of other --epochs by uatlite evaluate on the held-out rows.",
+    "train --validation": "compare finished runs on that file by uatlite evaluate DIR --data FILE.",
 }
 """A command with an option that it had -> what to use instead, in one sentence."""
 

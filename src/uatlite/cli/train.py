@@ -45,9 +45,6 @@ def train(
         Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV, Parquet or CoNLL.")
     ] = None,
     held_out: Annotated[float, shared.in_data(help="Share of --data not to train on, for calibration.")] = 0.2,
-    validation: Annotated[
-        Path | None, shared.in_data(help="File to watch for --patience; by default the held-out rows.")
-    ] = None,
     limit: Annotated[int | None, shared.in_data(help="Train on N rows, drawn by --seed.")] = None,
     data_dir: shared.DataDir = None,
     strict: shared.Strict = False,
@@ -60,9 +57,6 @@ def train(
     batch_size: Annotated[int | None, shared.in_recipe(help="Rows of a batch.")] = None,
     epochs: Annotated[int | None, shared.in_recipe(help="Times through all rows.")] = None,
     max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
-    patience: Annotated[
-        int | None, shared.in_recipe(help="Stop after N epochs without a better validation NLL.")
-    ] = None,
     precision: shared.Precision = None,
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
@@ -72,7 +66,7 @@ def train(
 
     changes = shared.given(
         learning_rate=learning_rate, warmup_steps=warmup_steps, batch_size=batch_size, epochs=epochs,
-        max_length=max_length, patience=patience, precision=precision,
+        max_length=max_length, precision=precision,
     )  # fmt: skip
     chosen = replace(recipe_for(recipe, task), **changes)
     console = shared.messages()
@@ -90,13 +84,11 @@ def train(
             data_dir=data_dir,
             label_order=parse_names(label_order),
             held_out=held_out,
-            validation=validation,
             limit=limit,
             seed=seed,
-            early_stopping=chosen.patience is not None,
             strict=strict,
         ).rows()
-    job = TrainingJob(backbone, rows.train, rows.validation, chosen, seed, checkpoint_steps)
+    job = TrainingJob(backbone, rows.train, chosen, seed, checkpoint_steps)
     with StageBar(console) as bar:
         bases = base or []
         bar.begin(f"training {training.name}", steps(training, job, len(bases)))

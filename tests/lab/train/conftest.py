@@ -41,8 +41,8 @@ def job(backbone, train):
 
 
 @pytest.fixture(scope="session")
-def validation():
-    return rows("validation", 20)
+def unseen():
+    return rows("unseen", 20)
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,6 @@ def test_a_fifth_is_held_out_and_written_with_the_columns_of_the_file(reviews, t
     data = file_data(reviews, LAYOUT)
     assert data.train.labels == ("bad", "good")  # names in alphabetical order
     assert (len(data.train), data.train.source) == (40, "reviews.csv, 80 % of 50 rows")
-    assert data.validation is None
     notes = data.write(tmp_path)
     held_out = [json.loads(line) for line in (tmp_path / HELD_OUT).read_text().splitlines()]
     assert len(held_out) == 10
@@ -60,15 +59,6 @@ def test_label_order_names_the_classes_and_numbers_are_positions(tmp_path):
     assert named.train.labels == ("negative", "positive")
     assert named.held_out is None
     assert named.train.gold == [0, 1] * 10
-
-
-def test_early_stopping_watches_the_held_out_rows_or_a_file_of_its_own(reviews, tmp_path):
-    data = file_data(reviews, LAYOUT, early_stopping=True)
-    assert data.validation is data.held_out
-    other = write(tmp_path / "other.csv", [["never seen", "good"]])
-    watched = file_data(reviews, LAYOUT, validation=other).validation
-    assert watched is not None
-    assert (watched.texts, watched.gold) == (["never seen"], [1])
 
 
 def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews):
@@ -108,12 +98,8 @@ def test_wrong_columns_files_and_shares_are_named(reviews, tmp_path):
             RowChoice(task, data, LAYOUT).rows()
 
 
-def test_options_of_a_file_with_a_task_are_an_error(tmp_path):
-    for layout, options in (
-        (LAYOUT, {}),
-        (Layout(), {"validation": tmp_path}),
-        (Layout(), {"label_order": ("a", "b")}),
-    ):
+def test_options_of_a_file_with_a_task_are_an_error():
+    for layout, options in ((LAYOUT, {}), (Layout(), {"label_order": ("a", "b")})):
         with pytest.raises(ConfigurationError, match="is about --data FILE, and the rows come from the task sst2"):
             RowChoice("sst2", None, layout, **options).rows()
 

@@ -149,14 +149,14 @@ def test_multiple_choice_gives_a_class_for_each_option(training, tiny, choices):
 
 
 @BOTH
-def test_a_trained_model_has_learned(training, backbone, train, validation, tmp_path):
+def test_a_trained_model_has_learned(training, backbone, train, unseen, tmp_path):
     recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4)
     fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path, training)
     loaded = load_checkpoint(tmp_path)
     method = METHODS[training.key]
-    encoded = dict(loaded.tokenizer(validation.texts, padding=True, return_tensors="pt"))
+    encoded = dict(loaded.tokenizer(unseen.texts, padding=True, return_tensors="pt"))
     found = method.run(loaded.model, encoded).logits.mean(dim=0).argmax(dim=-1)
-    assert float((found == torch.tensor(validation.gold)).float().mean()) > 0.9
+    assert float((found == torch.tensor(unseen.gold)).float().mean()) > 0.9
 
 
 # ── Laplace equals laplace-torch ──

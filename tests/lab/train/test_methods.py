@@ -120,13 +120,6 @@ def test_a_base_of_another_run_or_for_another_method_is_refused(job, tmp_path):
         fine_tune(replace(job, recipe=replace(job.recipe, epochs=1)), tmp_path / "c", replace(SWAG, start=0.9))
 
 
-@pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
-def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(training, job, validation, tmp_path):
-    hasty = replace(job, recipe=replace(job.recipe, patience=1), validation=validation)
-    with pytest.raises(ConfigurationError, match="made of the last part of a run"):
-        fine_tune(hasty, tmp_path, training)
-
-
 def test_swag_comes_down_to_its_rate_and_stays_there():
     training = SwagTraining(start=0.5, rate=0.25)
     rates = [training.schedule(step, 10, 100) for step in range(101)]

@@ -1,6 +1,6 @@
 """Training rows, from a task or a user's file, and the batches of tokens that the Trainer draws from them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.text.gold import GOLD, tags_for, tags_of_spans
-from uatlite.text.rows import Reject, Row, read_rows
-from uatlite.text.schema import Layout, Task
+from uatlite.text.rows import Reject, read_rows
+from uatlite.text.schema import Layout
 from uatlite.text.tasks import check_source, load, sample, take_share, task_from_file, unless_default
 from uatlite.text.write import row_writer, write_rejects
 from uatlite.values import Choices, Dataset, Kind, Words, counted, strings
@@ -26,10 +26,9 @@ HELD_OUT, REJECTS = "held-out.jsonl", "rejects.jsonl"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows to train on, those that early stopping watches, and the held-out rows and rejects of a user's file."""
+    """The rows to train on, and the held-out rows and rejects of a user's file."""
 
     train: Dataset
-    validation: Dataset | None = None
     held_out: Dataset | None = None
     layout: Layout = field(default_factory=Layout)
     rejects: Sequence[Reject] = ()
@@ -59,8 +58,7 @@ class RowChoice:
 
     Of a file the share `held_out` is kept for calibration. `label_order` gives the classes of the model in order;
     without it they are read from the file, numbers in their order and names in alphabetical order. Unusable rows are
-    set aside, or with `strict` an error. Early stopping watches the calibration split of a task; of a file the rows of
-    the file `validation`, or else the held-out rows.
+    set aside, or with `strict` an error.
     """
 
     task: str | None
@@ -69,21 +67,16 @@ class RowChoice:
     data_dir: Path | None = None
     limit: int | None = None
     seed: int = 0
-    early_stopping: bool = False
     label_order: Sequence[str] | None = None
     held_out: float = 0.2
-    validation: Path | None = None
     strict: bool = False
 
     def rows(self) -> TrainingData:
         """The rows; a file is read once."""
-        given = {"validation": self.validation, "label_order": self.label_order}
-        check_source(self.task, self.data, **unless_default(self.layout), **given)
+        check_source(self.task, self.data, **unless_default(self.layout), label_order=self.label_order)
         if self.data is not None:
             return self._of_file(self.data)
-        watched = load(str(self.task), "calibration", self.data_dir) if self.early_stopping else None
-        train = load(str(self.task), "train", self.data_dir, limit=self.limit, seed=self.seed)
-        return TrainingData(train, watched)
+        return TrainingData(load(str(self.task), "train", self.data_dir, limit=self.limit, seed=self.seed))
 
     def _of_file(self, path: Path) -> TrainingData:
         if not 0 <= self.held_out < 1:
@@ -96,7 +89,9 @@ class RowChoice:
         task = task_from_file(path, self.layout, self.label_order, rows=rows, strict=False)
         task = replace(task, layout=replace(task.layout, codes=task.labels))
         rejects: list[Reject] = []
-        data = self._load(task, rows, rejects)
+        data = load(task, "all", rows=rows, rejects=rejects)
+        if self.strict and rejects:
+            raise DataError(f"{rejects[0].as_error()} Without --strict such rows are listed and skipped.")
         cut = round(100 * (1 - self.held_out))
         train = replace(
             data,
@@ -107,16 +102,7 @@ class RowChoice:
         check_labels(train, path)
         kept = tuple(take_share(data.examples, (cut, 100))) if cut < 100 else ()
         held_out = replace(data, split="held-out", examples=kept, source=path.name) if kept else None
-        watched = held_out if self.early_stopping else None
-        if self.validation is not None:
-            watched = self._load(replace(task, path=self.validation), read_rows(self.validation), [])
-        return TrainingData(train, watched, held_out, task.layout, rejects)
-
-    def _load(self, task: Task, rows: Iterable[Row | Reject], rejects: list[Reject]) -> Dataset:
-        data = load(task, "all", rows=rows, rejects=rejects)
-        if self.strict and rejects:
-            raise DataError(f"{rejects[0].as_error()} Without --strict such rows are listed and skipped.")
-        return data
+        return TrainingData(train, held_out, task.layout, rejects)
 
 
 def check_labels(train: Dataset, path: Path) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoConfig,
-    EarlyStoppingCallback,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
@@ -135,8 +134,6 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
 
     def compute_loss(self, model: Any, *arguments: Any, **options: Any) -> Any:
         loss = super().compute_loss(model, *arguments, **options)
-        if not model.training:
-            return loss  # with the outputs, where they are asked for
         return loss + self._training.penalty(self.model, len(self.train_dataset))
 
     def create_optimizer(self, model: Any = None) -> Any:
@@ -245,17 +242,12 @@ def _tuned(
     if TARGETS[kind].base_rates:
         start_at_base_rates(model, job.train)
     rows = training_rows(job.train, model, tokenizer, recipe.max_length)
-    validation = job.validation
-    watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
-    arguments, data = _arguments(job, directory), {"train_dataset": rows, "eval_dataset": watched}
-    trainer = MethodTrainer(training, recipe, model, arguments, lambda batch: batch, **data, processing_class=tokenizer)
+    arguments, tokens = _arguments(job, directory), {"train_dataset": rows, "processing_class": tokenizer}
+    trainer = MethodTrainer(training, recipe, model, arguments, lambda batch: batch, **tokens)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(StepCallback(training, advance))
-    if recipe.patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(recipe.patience))
     outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
-    nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
     training.finish(model.eval(), rows.batches)
     _save(model, tokenizer, directory)
     return TrainingRecord(
@@ -265,7 +257,6 @@ def _tuned(
         steps=outcome.global_step,
         seconds=outcome.metrics["train_runtime"],
         train_loss=outcome.training_loss,
-        validation_nll=nll,
     )
 
 
@@ -280,9 +271,6 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
     checkpoints: dict[str, Any] = {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}
     if job.checkpoint_steps is not None:
         checkpoints = {"save_strategy": "steps", "save_steps": job.checkpoint_steps}
-    elif recipe.patience is not None:
-        best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
-        checkpoints = {"save_strategy": "epoch", **best}
     return TrainingArguments(
         output_dir=str(directory / CHECKPOINTS),
         seed=job.seed,
@@ -292,12 +280,10 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         num_train_epochs=recipe.epochs,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
-        eval_strategy="no" if job.validation is None else "epoch",
         bf16=recipe.precision == "bf16",
         use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
         **checkpoints,
         optim="adamw_torch_fused",
-        per_device_eval_batch_size=64,
         save_total_limit=2,
         logging_steps=10,
         report_to="none",
@@ -328,7 +314,6 @@ def _of_members(
     training.finish(first.model, batches, [other.model for other in others])
     _save(first.model, first.tokenizer, directory)
     records = list(members.values())
-    nlls = [record.validation_nll for record in records if record.validation_nll is not None]
     return TrainingRecord(
         run=run,
         rows=records[0].rows,
@@ -336,7 +321,6 @@ def _of_members(
         steps=sum(record.steps for record in records),
         seconds=sum(record.seconds for record in records),
         train_loss=sum(record.train_loss for record in records) / len(records),
-        validation_nll=sum(nlls) / len(nlls) if nlls else None,
     )
 
 

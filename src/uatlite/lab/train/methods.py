@@ -73,7 +73,6 @@ class SnapshotTraining(_MemberTraining):
     """
 
     key: ClassVar[str] = "snapshot"
-    whole_run: ClassVar[bool] = True
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         members = torch.zeros(self.members - 1, model.num_parameters())
@@ -115,7 +114,6 @@ class SwagTraining(MethodTraining):
 
     key: ClassVar[str] = "swag"
     one_answer: ClassVar[bool] = True
-    whole_run: ClassVar[bool] = True
 
     rank: int = 10
     collections: int = 20

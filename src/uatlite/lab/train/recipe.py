@@ -7,7 +7,7 @@ DIR/model.safetensors, config.json, tokenizer.json …   the classifier, as tran
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -37,11 +37,9 @@ PRECISIONS = ("fp32", "bf16")
 class Recipe:
     """AdamW with linear warm-up and linear decay to 0 over the whole run.
 
-    `patience` stops after that many epochs in a row without a better NLL on the validation rows, and keeps the
-    weights of the best epoch; None trains all epochs and keeps the last. Sequences are padded to the longest of their
-    batch; `group_by_length` draws batches of similar length, which saves padding but makes batches less random.
-    `precision` is that of the matrix products: bf16 halves the time on processors and GPUs that have it. Weights,
-    gradients and the optimizer stay in fp32.
+    Sequences are padded to the longest of their batch; `group_by_length` draws batches of similar length, which saves
+    padding but makes batches less random. `precision` is that of the matrix products: bf16 halves the time on
+    processors and GPUs that have it. Weights, gradients and the optimizer stay in fp32.
     """
 
     learning_rate: float = 2e-5
@@ -50,7 +48,6 @@ class Recipe:
     epochs: int = 3
     weight_decay: float = 0.01
     clip: float = 1.0
-    patience: int | None = None
     max_length: int | None = None
     group_by_length: bool = False
     precision: str = "fp32"
@@ -62,7 +59,6 @@ class Recipe:
         _check("epochs", self.epochs, self.epochs >= 1, "1 or more")
         _check("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more")
         _check("clip", self.clip, self.clip > 0, "above 0; a large number clips nothing")
-        _check("patience", self.patience, self.patience is None or self.patience >= 1, "1 or more, or None")
         _check("max_length", self.max_length, self.max_length is None or self.max_length >= 8, "8 or more, or None")
         check_choice("precision", self.precision, PRECISIONS)
 
@@ -100,8 +96,6 @@ class MethodTraining:
     """Whether the method is built from plainly trained models, so that a finished one can be used."""
     one_answer: ClassVar[bool] = False
     """Whether the method can be trained for one answer a text only."""
-    whole_run: ClassVar[bool] = False
-    """Whether the method is made of the last part of a run, which early stopping may cut off."""
 
     @property
     def name(self) -> str:
@@ -130,15 +124,10 @@ class MethodTraining:
 
     def check(self, job: "TrainingJob") -> None:
         """Raise unless the method can be trained by the recipe of a job, on rows of its kind."""
-        kind, patience = kind_of(job.train), job.recipe.patience
+        kind = kind_of(job.train)
         if self.one_answer and HEADS[kind].several is not None:
             raise ConfigurationError(
                 f"{self.key} is for one answer a text and cannot be trained on {kind}; use base or ensemble."
-            )
-        if self.whole_run and patience is not None:
-            raise ConfigurationError(
-                f"{self.key} is made of the last part of a run, which a patience of {patience} may cut off; train it "
-                "without one."
             )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
@@ -177,32 +166,19 @@ CHECKPOINTS = "checkpoints"
 class TrainingJob:
     """A backbone ('minilm', a directory, a hub id), rows and settings: what is the same for all methods.
 
-    Validation rows are scored after every epoch, and end the run early if the recipe has a `patience`. A checkpoint is
-    kept every `checkpoint_steps` steps, or after every epoch.
+    A checkpoint is kept every `checkpoint_steps` steps, or after every epoch.
     """
 
     backbone: str | Path
     train: Dataset
-    validation: Dataset | None = None
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
     """decides the new head, the order of rows and dropout"""
     checkpoint_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        patience = self.recipe.patience
-        if patience is not None and self.validation is None:
-            raise ConfigurationError(f"patience={patience} needs validation rows to watch; give some, or None.")
-        if patience is not None and self.checkpoint_steps is not None:
-            raise ConfigurationError(
-                f"checkpoint_steps={self.checkpoint_steps} cannot be used with a patience, which keeps a checkpoint "
-                "after every epoch; drop one of them."
-            )
-
     def run(self, method: str = "base") -> "TrainingRun":
         """The run that trains a method; `method` is its identity."""
-        watched = None if self.validation is None or self.recipe.patience is None else self.validation.fingerprint
-        return TrainingRun(str(self.backbone), self.train.fingerprint, watched, self.recipe, self.seed, method)
+        return TrainingRun(str(self.backbone), self.train.fingerprint, self.recipe, self.seed, method)
 
 
 @dataclass(frozen=True)
@@ -212,8 +188,6 @@ class TrainingRun:
     backbone: str
     train: str
     """`Dataset.fingerprint` of the training rows"""
-    validation: str | None
-    """that of the validation rows, where they decide when to stop"""
     recipe: Recipe
     seed: int
     method: str = "base"
@@ -231,27 +205,31 @@ class TrainingRecord:
     steps: int
     seconds: float
     train_loss: float
-    validation_nll: float | None
-    """of the weights that were kept, where validation rows were given"""
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in ("uatlite", "torch", "transformers")}, compare=False
     )
 
     def describe(self) -> str:
         """One line for a person."""
-        nll = "" if self.validation_nll is None else f", validation NLL {self.validation_nll:.4f}"
         return (
-            f"{self.steps:,} steps over {self.rows:,} rows in {self.seconds:.0f} s, "
-            f"training loss {self.train_loss:.4f}{nll}"
+            f"{self.steps:,} steps over {self.rows:,} rows in {self.seconds:.0f} s, training loss {self.train_loss:.4f}"
         )
 
 
 def read_finished(directory: str | Path) -> TrainingRecord | None:
     """The record of the finished run in a directory; a broken one counts as none."""
     try:
-        return load(TrainingRecord, read_record(Path(directory) / RECORD), advice="train again")
+        return load(TrainingRecord, _without_stopping(read_record(Path(directory) / RECORD)), advice="train again")
     except StoreError:
         return None
+
+
+def _without_stopping(state: Any) -> Any:
+    """A record from before early stopping went, without its fields; a run that did stop early keeps its `patience`."""
+    if not isinstance(state, Mapping):
+        return state
+    empty = {name for name in ("patience", "validation") if state.get(name) is None} | {"validation_nll"}
+    return {name: _without_stopping(value) for name, value in state.items() if name not in empty}
 
 
 def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
