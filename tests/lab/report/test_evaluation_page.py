@@ -11,7 +11,7 @@ import pytest
 from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import abstain, as_line, name_of_row, open_evaluation
-from uatlite.lab.report.page import _environment
+from uatlite.lab.report.figures import _environment
 from uatlite.lab.report.results import verdict_sentences, verdict_tables, write_results
 from uatlite.metrics.intervals import SCALES
 from uatlite.model.load import Checkpoint

@@ -7,7 +7,7 @@ import pytest
 from uatlite.lab.paper.claims import Findings, Reproduction
 from uatlite.lab.paper.declaration import Declaration
 from uatlite.lab.report.explanation_page import write_explanation
-from uatlite.lab.report.page import filled
+from uatlite.lab.report.figures import filled
 from uatlite.lab.report.tables import Column, Entry, Row, Table
 
 HOSTILE = "<script>alert(1)</script> <b>bold</b> ![image](http://elsewhere/x.png) `code`"
@@ -142,9 +142,9 @@ def test_nothing_is_from_elsewhere_and_all_is_named(shown):
 
 def test_what_is_missing_to_draw_a_page_is_named(monkeypatch):
     from uatlite.errors import MissingDependency
-    from uatlite.lab.report import page
+    from uatlite.lab.report import figures
 
-    page._environment.cache_clear()
+    figures._environment.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingDependency, match="jinja2"):
         filled("paper.html.j2")

@@ -24,9 +24,8 @@ from uatlite.lab.paper.claims import Findings, Reproduction
 from uatlite.lab.paper.probes import ATTENTION, attention_maps, models_of
 from uatlite.lab.paper.reproduction import Reproducer, ReproductionProgress
 from uatlite.lab.paper.source import FineTunedModels, ReproductionSettings
-from uatlite.lab.report.figures import RenderedFigure
+from uatlite.lab.report.figures import RenderedFigure, filled
 from uatlite.lab.report.maps import AttentionMaps, bars_figure, cells_figure
-from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import (
     Column,
     Entry,

@@ -27,7 +27,7 @@ from uatlite.lab.report.evaluation import (
     open_evaluation,
 )
 from uatlite.lab.report.explanation_page import Shading
-from uatlite.lab.report.page import filled
+from uatlite.lab.report.figures import filled
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.calibrators import CALIBRATORS
 from uatlite.trust.distribution import Band

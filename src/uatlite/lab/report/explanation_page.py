@@ -21,9 +21,8 @@ from rich.text import Text
 
 from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation, listed
 from uatlite.errors import ConfigurationError, check_choice, nearest
-from uatlite.lab.report.figures import MUTED, saved, themed
+from uatlite.lab.report.figures import MUTED, filled, saved, themed
 from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
-from uatlite.lab.report.page import filled
 from uatlite.lab.report.tables import Entry, Row, Table, columns, terminal
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution

@@ -1,7 +1,11 @@
-"""Figures: the theme, and a drawn figure as SVG, PNG, CSV and as an element of a page.
+"""Figures and pages: the theme, a drawn figure as SVG, PNG, CSV and as an element of a page, and a page as one file.
 
 A method has one colour, and its calibrated forms are dashed. Figures are drawn in the light colours below. Inside a
 page each colour becomes the CSS variable of its role, which the style sheet sets for light and dark screens.
+
+The text of a page stands in `templates/NAME.html.j2`; the templates share one layout and the macros of `parts.html.j2`.
+Whatever a template is filled with is text and nothing more; of what is said of the paper's claims, which is Markdown,
+headings, lists, bold print and code are shown.
 """
 
 import base64
@@ -10,14 +14,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from uatlite import __version__
 from uatlite.errors import MissingDependency
-from uatlite.lab.report.tables import Record, records_csv
+from uatlite.lab.report.tables import Record, columns, records_csv, shares
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
@@ -140,3 +146,35 @@ def saved(figure: "Figure", kind: Literal["svg", "png"]) -> bytes:
 def file_name(text: str) -> str:
     """Letters, digits, dots and dashes of a text, as in 'reliability-sst2-test-uat-ts'."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+def filled(template: str, **values: object) -> str:
+    """A template with its values: a page of HTML without scripts or requests, or plain text, by its name."""
+    text: str = _environment().get_template(template).render(**values)
+    return text
+
+
+@cache
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markdown_it import MarkdownIt
+    except ImportError as error:
+        raise MissingDependency("jinja2", "report") from error
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=lambda name: name is not None and ".html" in name,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sentences = MarkdownIt("zero").enable(["heading", "list", "fence", "emphasis", "backticks", "escape"])
+    environment.filters |= {
+        "markdown": sentences.render,
+        "id": file_name,
+        "percent": lambda share, digits=1, of=1: f"{share / of if of else 0:.{digits}%}",
+        "count": lambda number: f"{number:,}",
+        "reach": lambda ends: shares(*ends),
+    }
+    environment.globals |= {"version": __version__, "columns": columns}
+    return environment

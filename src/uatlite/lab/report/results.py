@@ -17,7 +17,7 @@ from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
 from uatlite.lab.evaluate.results import Results, SetScores, Verdict
 from uatlite.lab.report.evaluation import TEXTS, Abstention, text_line
-from uatlite.lab.report.page import filled
+from uatlite.lab.report.figures import filled
 from uatlite.lab.report.tables import (
     Entry,
     Record,

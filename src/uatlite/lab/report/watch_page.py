@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, percent, render
-from uatlite.lab.report.page import filled
+from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, filled, percent, render
 from uatlite.lab.report.tables import Record
 from uatlite.scoring.scored_rows import INPUT_PREFIX, job_of
 from uatlite.scoring.watch import Watch, changed_rows
