@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "uatlite"
 MODULES = sorted(SOURCE.rglob("*.py"))
-MOST = {"src": 37643, "tests": 27263, "benchmarks": 4433, "modules": 198, "repeated names": 57, "wide functions": 3}
+MOST = {"src": 33016, "tests": 23457, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
 """A ratchet that only falls: lower a number whenever the tree falls below it. A number is raised only by an issue that
 names the new one; a change that does not fit below them takes something away first."""
 WIDEST = 8
