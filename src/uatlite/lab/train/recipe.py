@@ -22,7 +22,7 @@ from uatlite.lab.train.dataset import kind_of
 from uatlite.model.architectures import HEADS
 from uatlite.spelling import change, spelling
 from uatlite.text.write import read_record
-from uatlite.values import Dataset
+from uatlite.values import Dataset, Kind
 
 
 def _check(name: str, value: object, allowed: bool, what: str) -> None:
@@ -94,8 +94,8 @@ class MethodTraining:
     key: ClassVar[str] = "base"
     from_plain: ClassVar[bool] = False
     """Whether the method is built from plainly trained models, so that a finished one can be used."""
-    one_answer: ClassVar[bool] = False
-    """Whether the method can be trained for one answer a text only."""
+    kinds: ClassVar[tuple[Kind, ...]] = tuple(HEADS)
+    """The kinds of answers that the method can be trained for."""
 
     @property
     def name(self) -> str:
@@ -125,9 +125,10 @@ class MethodTraining:
     def check(self, job: "TrainingJob") -> None:
         """Raise unless the method can be trained by the recipe of a job, on rows of its kind."""
         kind = kind_of(job.train)
-        if self.one_answer and HEADS[kind].several is not None:
+        if kind not in self.kinds:
+            allowed = " and ".join(self.kinds)
             raise ConfigurationError(
-                f"{self.key} is for one answer a text and cannot be trained on {kind}; use base or ensemble."
+                f"{self.key} cannot be trained on the kind {kind!r}, only on {allowed}; use base or ensemble."
             )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
