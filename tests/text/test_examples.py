@@ -6,9 +6,9 @@ import random
 import pytest
 
 from uatlite.errors import DataError, InputError
-from uatlite.text.examples import content_key, example_of, read_examples, require_columns
+from uatlite.text.examples import content_key, example_of, example_or_reject, require_columns
 from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans
-from uatlite.text.rows import Reject, Row
+from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Span, Words
 
@@ -221,7 +221,10 @@ def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):
         {"text": "two", "label": "perhaps"},
         {"text": "three", "label": "no"},
     )
-    got = list(read_examples(file, Layout(meta=("lang",)), ("no", "yes")))
+    rows = require_columns(read_rows(file), Layout(meta=("lang",)))
+    got = [
+        example_or_reject(row, Layout(meta=("lang",)), ("no", "yes"), unnamed=f"{row.file}:{row.line}") for row in rows
+    ]
     assert got[0] == Example("7", "one", 1, {"lang": "en"})
     assert got[4] == Example("in.jsonl:5", "three", 0)
     assert [(row.line, row.reason.split(":")[0]) for row in got[1:4]] == [
@@ -232,18 +235,17 @@ def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):
     assert got[3].as_row()["raw"].startswith("{'text': 'two'")
 
 
-def test_without_labels_the_label_column_is_not_asked_for(tmp_path):
-    file = jsonl(tmp_path / "in.jsonl", {"text": "one"})
-    [example] = read_examples(file, Layout())
-    assert example.label is None
+def test_without_labels_the_label_column_is_not_asked_for():
+    [row] = require_columns([Row("f", 1, {"text": "one"})], Layout(), with_label=False)
+    assert example_or_reject(row, Layout(), None).label is None
 
 
-def test_a_missing_column_lists_those_there_are_and_the_nearest(tmp_path):
-    (tmp_path / "a.csv").write_text("body,stars\nfine,5\n")
+def test_a_missing_column_lists_those_there_are_and_the_nearest():
+    rows = [Row("a.csv", 2, {"body": "fine", "stars": "5"})]
     with pytest.raises(DataError, match=r"no column 'bodi'; the columns are: body, stars. Did you mean 'body'\?"):
-        read_examples(tmp_path / "a.csv", Layout("bodi"))
+        require_columns(rows, Layout("bodi"))
     with pytest.raises(DataError, match="no column 'label'; the columns are: body, stars"):
-        read_examples(tmp_path / "a.csv", Layout("body"), ("1", "5"))
+        require_columns(rows, Layout("body"))
 
 
 def test_a_column_is_missing_only_when_no_row_of_the_first_has_it():

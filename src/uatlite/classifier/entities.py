@@ -25,7 +25,7 @@ from uatlite.classifier.token_run import (
 from uatlite.errors import InputError
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import example_of
-from uatlite.text.schema import Layout
+from uatlite.text.schema import TAGS, Layout
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Rule, RuleKind, Wanted
@@ -297,10 +297,7 @@ class _Entities(AnswerKind[TokenOutputs, EntityPredictions]):
 ENTITIES = _Entities()
 
 
-LAYOUTS = (
-    Layout(text="tokens", label="tags", gold="tags"),
-    Layout(text="text", label="entities", gold="entities"),
-)
+LAYOUTS = (TAGS, Layout(label="entities", gold="entities"))
 """The columns of rows that have both a text and its entities."""
 
 

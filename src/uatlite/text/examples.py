@@ -1,7 +1,7 @@
 """From rows to examples by a layout, and the check of texts that a user hands in.
 
-A fault of one row is an InputError with the reason alone. `read_examples` turns it into a Reject with file and
-line; tasks, in which every row must be usable, turn it into a DataError.
+A fault of one row is an InputError with the reason alone. `example_or_reject` turns it into a Reject with file and
+line; tasks, in which every row must be usable, turn that into a DataError.
 """
 
 import hashlib
@@ -9,30 +9,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 from uatlite.errors import DataError, InputError, nearest
 from uatlite.text.gold import GOLD, json_list, list_of_strings
 from uatlite.text.labels import label_index
-from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Text, Words, strings
 
 _MISSING = object()
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
-
-
-def read_examples(
-    source: str | Path, layout: Layout, labels: Sequence[str] | None = None, *, format: str | None = None
-) -> Iterator[Example | Reject]:
-    """Examples from a file, a directory or standard input, as a stream; rows that cannot be used are Rejects.
-
-    Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'.
-    """
-    rows = require_columns(read_rows(source, format=format), layout, with_label=labels is not None)
-    return (example_or_reject(row, layout, labels, unnamed=f"{row.file}:{row.line}") for row in rows)
 
 
 def example_or_reject(

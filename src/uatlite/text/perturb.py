@@ -4,17 +4,20 @@
 `negation` may change the true label, so its effect on confidence, margin and entropy says more than its effect on
 accuracy. Gold answers, ids and the split stay as they are.
 
-A text is in a bucket if it has one of the cues below: it negates, counts, hedges or uses medical terms. The cues are
-coarse on purpose, as the paper's are, and match whole words in any case. A text may be in several buckets, or in none.
+A text is in a bucket if it has one of the cues in perturb.toml: it negates, counts, hedges or uses medical terms. The
+cues are coarse on purpose, as the paper's are, and match whole words in any case. A text may be in several buckets, or
+in none.
 """
 
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterable
+import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.values import Choices, Dataset, Text, Words, strings
@@ -22,22 +25,8 @@ from uatlite.values import Choices, Dataset, Text, Words, strings
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
 
-# First words that have a capital only because they begin the sentence. Any other word may be a name, an acronym or a
-# product, and keeps its capital.
-ORDINARY_OPENERS = frozenset(
-    """
-    a an the this that these those some any all both each every either neither no none many much most more
-    few several one two three four five six seven eight nine ten other another such what which who whose
-    when where why how he she it we they you his her its our their your my mine someone something anything
-    everything nothing anyone everyone nobody somebody everybody people there here in on at by for from with
-    without about above across after against along among around as before behind below beneath beside
-    besides between beyond despite down during except inside into like near of off onto out outside over
-    past since through throughout to toward towards under until up upon within and but or nor so yet if
-    although though because unless while whereas whether once than then now today tomorrow yesterday also
-    only just even still never always often sometimes usually not is are was were be been being am do does
-    did has have had can could would shall should might must please maybe perhaps however yes
-    """.split()  # noqa: SIM905 - a list of words reads better as text
-)
+_LISTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+ORDINARY_OPENERS = frozenset(_LISTS["openers"].split())
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?:(?<=n)['’]t)?")
 
 
@@ -112,45 +101,8 @@ def perturb(dataset: Dataset, name: str, seed: int = 0) -> Dataset:
     return replace(dataset, name=f"{dataset.name}+{name}", examples=examples, source=source)
 
 
-# A cue is a regular expression for one or more whole words.
-NEGATION_CUES = (
-    "no", "not", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "cannot", "without",
-    r"\w*n['’]t", "denies", "denied", "deny", "denying", "absent", "absence of", "negative for", "lacks?",
-    "lacking", "fails? to", "failed to", "unable",
-)  # fmt: skip
-NUMERIC_CUES = (
-    r"\d+(?:[.,/:]\d+)*\w*", r"\w+\d+", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "dozens?", "hundreds?", "thousands?", "millions?", "billions?", "percent", "half",
-    "twice", "thirds?", "quarters?",
-)  # fmt: skip
-HEDGE_CUES = (
-    "may", "might", "could", "possibl[ey]", "probabl[ey]", "likely", "unlikely", "perhaps", "maybe", "suggests?",
-    "suggesting", "suggested", "suggestive", "appears?", "appeared", "seems?", "seemed", "suspect(?:s|ed)?",
-    "presumably", "apparently", "approximately", "roughly", "usually", "often", "sometimes",
-    "generally", "tends? to", "consistent with", "uncertain", "unclear",
-)  # fmt: skip
-# Endings that make the name of a disease, a procedure, a drug or a kind of cell, after three letters or more, and
-# words of the laboratory. Everyday words of the ward (patient, diagnosis, pain) would put every clinical text in.
-BIOMEDICAL_CUES = (
-    r"(?!diagnos|prognos)\w{3,}(?:itis|osis|aemia|emia|opathy|ectomy|oscopy|oplasty|uria|penia|megaly)",
-    r"(?!dichotomy|nostalgia)\w{3,}(?:otomy|algia|carcinoma|sarcoma)",
-    r"\w{3,}(?:cillin|mycin|cycline|azole|prazole|pril|sartan|statin|olol|zepam|tidine|mab|cytes?|kinase)",
-    "biopsy", "carcinomas?", "lymphomas?", "melanomas?", "metasta(?:sis|ses|tic)", "pathogens?", "bacteri(?:a|al|um)",
-    "antibod(?:y|ies)", "antigens?", "enzymes?", "receptors?", "agonists?", "antagonists?", "inhibitors?",
-    "mutations?", "genes?", "chromosomes?", "dna", "rna", "mrna", "proteins?", "hormones?", "insulin", "glucose",
-    "in vitro", "in vivo", "placebo",
-)  # fmt: skip
-
-
-def _compile(cues: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:{'|'.join(cues)})(?!\w)", re.IGNORECASE)
-
-
 BUCKETS: dict[str, re.Pattern[str]] = {
-    "negation": _compile(NEGATION_CUES),
-    "numeric": _compile(NUMERIC_CUES),
-    "biomedical": _compile(BIOMEDICAL_CUES),
-    "hedges": _compile(HEDGE_CUES),
+    name: re.compile(rf"(?<!\w)(?:{'|'.join(cues)})(?!\w)", re.IGNORECASE) for name, cues in _LISTS["cues"].items()
 }
 
 

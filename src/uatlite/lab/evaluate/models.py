@@ -14,8 +14,8 @@ from uatlite.lab.evaluate.store import set_name
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import attached
-from uatlite.text.examples import read_examples
-from uatlite.text.rows import Reject
+from uatlite.text.examples import example_or_reject, require_columns
+from uatlite.text.rows import Reject, read_rows
 from uatlite.text.schema import Task
 from uatlite.text.tasks import load, sample
 from uatlite.values import Dataset
@@ -226,10 +226,11 @@ def outside_texts(plan: Plan) -> Dataset:
     task, split = plan.out_of_scope.task, plan.out_of_scope.split
     if task.path is not None and task.layout.label is None:
         examples, source = [], str(task.path)
-        for row in read_examples(task.path, task.layout):
-            if isinstance(row, Reject):
-                raise row.as_error()
-            examples.append(row)
+        for row in require_columns(read_rows(task.path), task.layout, with_label=False):
+            example = example_or_reject(row, task.layout, None, unnamed=f"{row.file}:{row.line}")
+            if isinstance(example, Reject):
+                raise example.as_error()
+            examples.append(example)
     else:
         data = load(task, split, plan.data_dir)
         examples, source = list(data.examples), data.source
