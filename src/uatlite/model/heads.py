@@ -77,11 +77,9 @@ class VariationalLinear(nn.Linear):
         pairs = [(self.weight, self.weight_log_scale)]
         if self.bias_log_scale is not None:
             pairs.append((self.bias, self.bias_log_scale))
-        return torch.stack([self._kl(mean, log_scale) for mean, log_scale in pairs]).sum()
-
-    def _kl(self, mean: Tensor, log_scale: Tensor) -> Tensor:
-        spread = ((2 * log_scale).exp() + mean.square()) / (2 * self.prior_scale**2)
-        return (math.log(self.prior_scale) - log_scale + spread - 0.5).sum()
+        prior, variance = math.log(self.prior_scale), self.prior_scale**2
+        each = [prior - log + ((2 * log).exp() + mean.square()) / (2 * variance) - 0.5 for mean, log in pairs]
+        return torch.stack([nats.sum() for nats in each]).sum()
 
     @torch.no_grad()
     def sample(self, x: Tensor, samples: int, seed: int) -> Tensor:

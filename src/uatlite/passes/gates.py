@@ -93,22 +93,13 @@ def lagged(embedding: Tensor, moments: tuple[Tensor, Tensor], name: str) -> Tens
 
 
 def lagged_normalised(embedding: Tensor, multipliers: Tensor, name: str) -> Tensor:
-    """`lagged` for the `+ln` statistics, by Welford's update over the normalised samples.
+    """`lagged` for the `+ln` statistics, which need the samples themselves.
 
     `multipliers` (passes, rows or 1, tokens, width) are the embedding block's.
     """
-    statistic, _ = _parse(name)
-    mean = torch.zeros_like(embedding, dtype=torch.float32)
-    squares = torch.zeros_like(mean)
-    estimates = [torch.zeros(embedding.shape[:-1], device=embedding.device)]
-    for count, multiplier in enumerate(multipliers, start=1):
-        sample = torch.nn.functional.layer_norm(embedding.float() * multiplier, embedding.shape[-1:])
-        difference = sample - mean
-        mean = mean + difference / count
-        squares = squares + difference * (sample - mean)
-        std = (squares / max(count - 1, 1)).sqrt()
-        estimates.append(statistic(std, lambda mean=mean: mean))  # type: ignore[misc]
-    return torch.stack(estimates)
+    samples = embedding.float() * multipliers
+    none = torch.zeros(embedding.shape[:-1], device=embedding.device)
+    return torch.stack([none, *(from_samples(samples[:count], name) for count in range(1, len(samples) + 1))])
 
 
 def closed_form(embedding: Tensor, rate: float, name: str) -> Tensor:

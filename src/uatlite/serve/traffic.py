@@ -25,7 +25,7 @@ from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchedRow, WatchState, hour_of
 from uatlite.serve.http import Layer
 from uatlite.trust.monitor import SCOPE, Reference
-from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
+from uatlite.trust.shift import ShiftReport
 from uatlite.values import counted
 
 COUNTING = 5.0
@@ -80,10 +80,8 @@ class Traffic:
         scoped, hour = SCOPE in self._reference.cells, hour_of(time.time())
         watched = [WatchedRow.of(row, shift.score, hour, scoped=scoped) for row in scored]
         self._pending.extend(watched)
-        report = shift.unchecked(texts)
-        if texts >= CHECKED_ROWS:
-            scope = [row.scope for row in watched if row.scope is not None] if scoped else None
-            report = await asyncio.to_thread(shift.check, [row.score for row in watched], scope)  # takes milliseconds
+        scope = [row.scope for row in watched if row.scope is not None] if scoped else None
+        report = await asyncio.to_thread(shift.check, [row.score for row in watched], scope)  # takes milliseconds
         wrong = [chance for row in watched for chance in row.wrong]
         over = f"this request of {counted(texts, 'text')}"
         return calibration.judged(report, over, texts, len(wrong), sum(wrong))

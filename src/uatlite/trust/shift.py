@@ -179,7 +179,8 @@ class ShiftReference:
         """
         new, inside = check_pair(scores, scope)
         if len(new) < CHECKED_ROWS:
-            return self.unchecked(len(new))
+            found, evidence = "Too few rows to tell a shift", f"it takes {CHECKED_ROWS} rows to tell"
+            return ShiftReport(len(new), None, None, self.false_alarm, None, found=found, evidence=evidence)
         p_value = score_p = score_test(new, self.scores)
         scope_p = median = outside = None
         if inside is not None:
@@ -203,12 +204,6 @@ class ShiftReference:
             )
         tests = score_p, scope_p, median, outside
         return ShiftReport(len(new), shifted, p_value, self.false_alarm, *tests, found=found, evidence=evidence)
-
-    def unchecked(self, rows: int) -> ShiftReport:
-        """The report on rows that are too few to tell."""
-        evidence = f"it takes {CHECKED_ROWS} rows to tell"
-        found = "Too few rows to tell a shift"
-        return ShiftReport(rows, None, None, self.false_alarm, None, found=found, evidence=evidence)
 
 
 def these(number: int, things: str = "rows") -> str:
