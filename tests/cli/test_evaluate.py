@@ -40,12 +40,19 @@ def test_a_table_is_printed_and_everything_is_written(run, model_dir, reviews, t
     assert results["contenders"] == ["base", "base+ts", "uat:samples=2+ts"]
     assert all(run.complete for run in Store(home / "store").runs())
     again = ("evaluate", model_dir, "--data", reviews, *OF_REVIEWS, "--methods", "base", "--resamples", 20, "-o", home)
-    assert "holds the results of an evaluation; give another directory, or --resume" in run(*again, code=2).said
+    refused = run(*again, code=2).said
+    assert "holds the results of an evaluation; give another directory, --resume to compute only what is" in refused
     assert json.loads((home / "results.json").read_text()) == results
     stamps = {path: path.stat().st_mtime_ns for path in home.glob("store/run=*/*.parquet")}
     run(*again, "--resume")
     assert json.loads((home / "results.json").read_text())["contenders"] == ["base"]
     assert {path: path.stat().st_mtime_ns for path in home.glob("store/run=*/*.parquet")} == stamps
+    (home / "store" / "notes.txt").touch()
+    run(*again, "--overwrite")
+    written = {path: path.stat().st_mtime_ns for path in home.glob("store/run=*/*.parquet")}
+    assert written.keys() < stamps.keys()  # those of the other methods are gone, and none is as it was
+    assert all(stamp > stamps[path] for path, stamp in written.items())
+    assert (home / "store" / "notes.txt").exists()
 
 
 def test_python_does_what_the_command_does(run, model_dir, reviews, tmp_path):
@@ -68,7 +75,16 @@ def test_python_does_what_the_command_does(run, model_dir, reviews, tmp_path):
 def test_python_has_the_options_of_the_command_and_their_defaults():
     parameters = signature(command).parameters
     assert {name: parameters[name].default for name in OPTIONS} == OPTIONS
-    elsewhere = {"model", "output", "resume", "engine", "address", "workers", "gpus_per_worker"}  # of what, and where
+    elsewhere = {
+        "model",
+        "output",
+        "resume",
+        "overwrite",
+        "engine",
+        "address",
+        "workers",
+        "gpus_per_worker",
+    }  # of what, and where
     assert set(parameters) - set(OPTIONS) == elsewhere
 
 

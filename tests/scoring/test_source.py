@@ -55,6 +55,23 @@ def test_words_with_tags(tmp_path):
         labelled(path, ("LOC", "PER"), strict=True)
 
 
+def test_rows_without_labels_are_called_so(tmp_path):
+    """No advice about the names of labels where there are none."""
+    layout, classes = Layout(label="stars"), ("bad", "good")
+    unfilled = write(tmp_path / "unfilled.jsonl", [{"text": f"a{i}", "stars": "", "date": i} for i in range(3)])
+    for filled in (False, True):
+        with pytest.raises(DataError) as raised:
+            Source(str(unfilled)).labelled(layout, classes, filled=filled)
+        told = "unfilled.jsonl has no labels: its column 'stars' is empty; the other columns are: text, date. Fill it"
+        assert told in str(raised.value)
+        assert "--label-order" not in str(raised.value)
+    with pytest.raises(DataError, match=r"There is no column 'stars'; the columns are: text"):
+        Source(str(write(tmp_path / "none.jsonl", [{"text": "a"}]))).labelled(layout, classes)
+    foreign = write(tmp_path / "foreign.jsonl", [{"text": "a", "stars": "five"}])
+    with pytest.raises(DataError, match="--label-order"):
+        Source(str(foreign)).labelled(layout, classes)
+
+
 def test_files_without_a_usable_row(tmp_path):
     empty = tmp_path / "empty.conll"
     empty.write_text("\n\n")

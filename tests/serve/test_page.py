@@ -126,6 +126,23 @@ def test_type_and_see(tab, classifier):
     )
 
 
+def test_the_maps_of_attention_name_long_tokens_in_full(tab):
+    """Of a few tokens; where many leave no room, a name is cut so that what is there of it can be read."""
+    tab.evaluate(
+        "() => { window.drawn = new Set(); const before = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {"
+        "window.drawn.add(text); before.call(this, text, ...where); }; }"
+    )
+    token = "incomprehensible"
+    alter(tab, "**/explain", lambda body: body["attention"]["tokens"].__setitem__(1, token))
+    type_text(tab, "a1 a2 a3")
+    tab.wait_for_function(f"() => window.drawn.has('{token}')")
+    assert not [text for text in tab.evaluate("() => [...window.drawn]") if "…" in text]
+    type_text(tab, " ".join(["a1"] * 12))
+    cut = "(text) => text.length > 4 && text.endsWith('…')"
+    tab.wait_for_function(f"() => [...window.drawn].some({cut})")
+
+
 def test_what_is_typed_is_shown_and_never_run(tab):
     type_text(tab, "<img src=x onerror=alert(1)> <b>a1</b>")
     assert tab.locator("#result :is(img, b:not(.verdict b), script)").count() == 0

@@ -51,6 +51,9 @@ def evaluate(
     resume: Annotated[
         bool, Option("--resume", help="Go on in a finished directory: compute what is new, replace the results.")
     ] = False,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Replace a finished evaluation or an unfinished one: compute everything anew.")
+    ] = False,
     task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
     data: Annotated[
         Path | None, shared.in_data(help="Your own labelled file instead; half of it calibrates, half tests.")
@@ -93,9 +96,8 @@ def evaluate(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     console = shared.messages()
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
-        results = run(
-            model, output, progress=bar, remote=cluster, **{name: asked[name] for name in OPTIONS}, resume=resume
-        )
+        options = {name: asked[name] for name in (*OPTIONS, "resume", "overwrite")}
+        results = run(model, output, progress=bar, remote=cluster, **options)
     Console().print(rendered_results(results))
     console.print(
         f"Wrote results.json, results.csv, results.md{', texts.jsonl' * bool(results.texts)} and store/ to {output}"

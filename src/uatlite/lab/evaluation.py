@@ -28,6 +28,7 @@ def evaluate(
     output: str | Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Progress | None = None,
     remote: Remote | None = None,
     **options: Any,
@@ -36,11 +37,12 @@ def evaluate(
 
     `model` is a directory or a hub id, or several: those trained for a method follow the plain one. `options` are those
     of `uatlite evaluate`, as in `data="reviews.csv", label="stars", shift=["imdb"]`. What the directory has already is
-    not computed again; into a finished one it writes only with `resume`. `uatlite.report(output)` makes a page of it.
+    not computed again; into a finished one it writes only with `resume`, or with `overwrite`, which computes everything
+    anew. `uatlite.report(output)` makes a page of it.
     """
     output = Path(output)
-    if (output / "results.json").exists() and not resume:
-        way = "give another directory, or --resume to compute only what is new and replace them"
+    if (output / "results.json").exists() and not (resume or overwrite):
+        way = "give another directory, --resume to compute only what is new, or --overwrite to begin again"
         raise StoreError(f"{output} holds the results of an evaluation; {way}.")
     for name in options:
         check_choice("option", name, OPTIONS)
@@ -52,7 +54,10 @@ def evaluate(
     from uatlite.model.load import load_checkpoint
 
     loaded = [load_checkpoint(name, kind=plan.test.task.kind) for name in models]
-    results = run(loaded, plan, Store(output / "store"), progress, remote)
+    store = Store(output / "store")
+    if overwrite and not resume:
+        store.clear()
+    results = run(loaded, plan, store, progress, remote)
     results = replace(results, command=_command(models, output, options))
     write_results(results, output)
     return results

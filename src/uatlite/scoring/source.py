@@ -154,6 +154,7 @@ class Source:
         examples = [item for item in items if isinstance(item, Example)]
         rejects = [item for item in items if isinstance(item, Reject)]
         if not examples:
+            self._check_any_label(str(layout.label))
             first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
             names = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
             raise DataError(
@@ -193,6 +194,16 @@ class Source:
         if self.name == STDIN or is_remote(self.name):
             return None
         return sum(_file_rows(Path(str(path)), name) for path, name in row_files(self.name, self.format))
+
+    def _check_any_label(self, column: str) -> None:
+        """Raise where the first rows have nothing in the column of the label."""
+        rows = [row.values for row in self._first if isinstance(row, Row)]
+        if rows and all(value_at(values, column) in (None, "", []) for values in rows):
+            others = ", ".join(name for name in rows[0] if name != column)
+            raise DataError(
+                f"{self.name} has no labels: its column {column!r} is empty; the other columns are: {others}. Fill it, "
+                "or name the column that has them: --label COLUMN"
+            )
 
     def _has(self, column: str) -> bool:
         return any(isinstance(row, Row) and has_column(row.values, column) for row in self._first)

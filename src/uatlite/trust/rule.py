@@ -77,7 +77,8 @@ class RowsNeeded:
             return f"no number of labelled {self.unit} is likely to do: the surest answers are wrong too often"
         low, high = (float(f"{max(n - self.rows, 1):.2g}") for n in (self.low, self.high or self.low))  # two digits
         if self.high is None or high > WIDEST_TOLD * low:
-            return f"it would take about {low:,.0f} more labelled {self.unit}, perhaps many times that"
+            more = f"at least about {low:,.0f} more labelled {self.unit}"
+            return f"it would take {more}; how many more cannot be told from these"
         return f"it would take about {low:,.0f}{f' to {high:,.0f}' * (high > low)} more labelled {self.unit}"
 
 

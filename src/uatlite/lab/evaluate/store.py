@@ -306,6 +306,12 @@ class Store:
             work.begin({"format": _FORMAT, **dump(provenance)})
         return _opened(work)
 
+    def clear(self) -> None:
+        """Remove every run, finished or not."""
+        for pattern in ("run=*", "answers=*"):
+            for directory in self.directory.glob(pattern):
+                run_pieces(directory).remove()
+
     def runs(self) -> list[StoredRun]:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():

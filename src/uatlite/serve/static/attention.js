@@ -2,7 +2,9 @@
 
 import { byId, el, options, percent, show } from "./dom.js";
 
-const NAMES = 66; // pixels for the tokens' names beside a map
+const NAMES = 66; // pixels that the tokens' names beside a map have at least, if any is as long
+const TEXT = 12; // pixels, the height of their letters at most
+const GAP = 6; // pixels between a name and the map
 const SMALLEST = 9; // pixels of a cell that can have a name
 const KINDS = [
   ["plain", "Without"],
@@ -57,7 +59,7 @@ export function repaint() {
       const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${name}: attention of ${shown.tokens.length} tokens, ${ranges[kind]}` });
       const [tokens, signed] = [shown.tokens, kind === "difference"];
       new ResizeObserver(() => canvas.isConnected && paint(canvas, maps[kind], tokens, signed ? furthest : most, signed)).observe(canvas);
-      follow(canvas, tokens.length, tell);
+      follow(canvas, tokens, tell);
       return el("figure", {}, el("figcaption", {}, name, el("small", {}, ranges[kind])), canvas);
     }),
   );
@@ -67,7 +69,16 @@ function mean(maps) {
   return maps[0].map((row, i) => row.map((_, j) => maps.reduce((sum, map) => sum + map[i][j], 0) / maps.length));
 }
 
-const margin = (side, count) => ((side - NAMES) / count >= SMALLEST ? NAMES : 0);
+const font = (size) => `${size}px system-ui, sans-serif`;
+
+// The pixels for the names: for the longest one if the cells stay large enough, and none where that leaves too few.
+function margin(canvas, side, tokens) {
+  const context = canvas.getContext("2d");
+  context.font = font(TEXT);
+  const longest = 2 * GAP + Math.max(...tokens.map((token) => context.measureText(token).width));
+  const room = Math.min(side / 2, side - SMALLEST * tokens.length);
+  return room < Math.min(NAMES, longest) ? 0 : Math.min(longest, room);
+}
 
 function paint(canvas, map, tokens, most, signed) {
   const style = getComputedStyle(document.documentElement);
@@ -78,7 +89,7 @@ function paint(canvas, map, tokens, most, signed) {
   canvas.width = canvas.height = Math.round(side * sharp);
   const context = canvas.getContext("2d");
   context.scale(sharp, sharp);
-  const edge = margin(side, tokens.length);
+  const edge = margin(canvas, side, tokens);
   const cell = (side - edge) / tokens.length;
   const gap = cell > 6 ? 0.8 : 0;
   map.forEach((row, i) =>
@@ -90,15 +101,16 @@ function paint(canvas, map, tokens, most, signed) {
   );
   if (edge === 0) return;
   context.fillStyle = `rgb(${ink.join(" ")})`;
-  context.font = `${Math.min(12, cell * 0.95)}px system-ui, sans-serif`;
+  context.font = font(Math.min(TEXT, cell * 0.95));
   context.textBaseline = "middle";
   tokens.forEach((token, i) => {
-    const name = token.length > 9 ? `${token.slice(0, 8)}…` : token;
+    let name = token;
+    while (name.length > 2 && context.measureText(name).width > edge - GAP) name = `${name.slice(0, -2)}…`;
     const middle = edge + (i + 0.5) * cell;
     context.textAlign = "right";
-    context.fillText(name, edge - 6, middle);
+    context.fillText(name, edge - GAP, middle);
     context.save();
-    context.translate(middle, edge - 6);
+    context.translate(middle, edge - GAP);
     context.rotate(-Math.PI / 2);
     context.textAlign = "left";
     context.fillText(name, 0, 0);
@@ -118,10 +130,11 @@ function resolved(colour) {
 
 const mix = (from, to, share) => `rgb(${from.map((value, i) => Math.round(value + (to[i] - value) * share)).join(" ")})`;
 
-function follow(canvas, count, tell) {
+function follow(canvas, tokens, tell) {
+  const count = tokens.length;
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
-    const edge = margin(box.width, count);
+    const edge = margin(canvas, box.width, tokens);
     const at = (offset, size) => Math.floor(((offset - edge) / (size - edge)) * count);
     const [row, column] = [at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width)];
     if (row >= 0 && column >= 0 && row < count && column < count) tell(...(cursor = [row, column]));
