@@ -127,20 +127,19 @@ def test_type_and_see(tab, classifier):
 
 
 def test_the_maps_of_attention_name_long_tokens_in_full(tab):
-    """Of a few tokens; where many leave no room, a name is cut so that what is there of it can be read."""
+    """Of a few tokens; a name that would take half the map is cut."""
     tab.evaluate(
         "() => { window.drawn = new Set(); const before = CanvasRenderingContext2D.prototype.fillText;"
         "CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {"
         "window.drawn.add(text); before.call(this, text, ...where); }; }"
     )
-    token = "incomprehensible"
-    alter(tab, "**/explain", lambda body: body["attention"]["tokens"].__setitem__(1, token))
+    tokens = ["incomprehensible", "incomprehensible" * 4]
+    alter(tab, "**/explain", lambda body: body["attention"]["tokens"].__setitem__(1, tokens.pop(0)))
     type_text(tab, "a1 a2 a3")
-    tab.wait_for_function(f"() => window.drawn.has('{token}')")
+    tab.wait_for_function("() => window.drawn.has('incomprehensible')")
     assert not [text for text in tab.evaluate("() => [...window.drawn]") if "…" in text]
-    type_text(tab, " ".join(["a1"] * 12))
-    cut = "(text) => text.length > 4 && text.endsWith('…')"
-    tab.wait_for_function(f"() => [...window.drawn].some({cut})")
+    type_text(tab, "a1 a2")
+    tab.wait_for_function("() => [...window.drawn].some((text) => text.length > 16 && text.endsWith('…'))")
 
 
 def test_what_is_typed_is_shown_and_never_run(tab):
