@@ -253,19 +253,19 @@ def first_orders(case: Case, output: Output | Weigh) -> FirstOrder:
     texts = 1 if position_rate(case.view, case.config) > 0 else None  # a table that a forward shares must be one text's
     chunks = chunks_of(case.inputs, case.view, case.config, range(1), texts, budget)
     parts = [(chunk, _chunk(case, chunk, choose)) for chunk in chunks]
-    most = max((len(part.parts) for _, part in parts), default=1)
+    most = max((len(values.parts) for _, values in parts), default=1)
     joined = FirstOrder(
         logits=torch.zeros(case.shape, device=mask.device),
         parts=torch.zeros((most, len(mask), 2 * layers + 2), device=mask.device),
         tokens=torch.zeros((most, *mask.shape), device=mask.device),
         token_uncertainty=torch.zeros(mask.shape, device=mask.device),
-        representation=in_order([(chunk, part.representation) for chunk, part in parts], mask, case.padded),
+        representation=in_order([(chunk, values.representation) for chunk, values in parts], mask, case.padded),
     )
-    for chunk, part in parts:
-        place(joined.logits, chunk, part.logits, case.padded)
-        joined.parts[: len(part.parts), chunk.rows] = part.parts
-        joined.tokens[: len(part.parts), chunk.rows, ..., : chunk.tokens] = part.tokens
-        joined.token_uncertainty[chunk.rows, ..., : chunk.tokens] = part.token_uncertainty
+    for chunk, values in parts:
+        place(joined.logits, chunk, values.logits, case.padded)
+        joined.parts[: len(values.parts), chunk.rows] = values.parts
+        joined.tokens[: len(values.parts), chunk.rows, ..., : chunk.tokens] = values.tokens
+        joined.token_uncertainty[chunk.rows, ..., : chunk.tokens] = values.token_uncertainty
     return joined
 
 

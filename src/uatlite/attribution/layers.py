@@ -96,13 +96,13 @@ def total_variance(
     def sharing(shared: range) -> MakeNoise:
         return lambda texts, a: DropoutInParts(case, texts, shared, a, range(a.start + samples, a.stop + samples))
 
-    ends = sorted({0, *(part.stop for part in parts)})
+    ends = sorted({0, *(indices.stop for indices in parts)})
     lives = [any(start <= i < end for i in live) for start, end in pairwise(ends)]
     prefixes = [range(end) for end, alive in zip(ends[1:], lives, strict=True) if alive]
     y = _sample(case, weights, samples, [sharing(prefix) for prefix in (range(0), *prefixes)])
     # A part without noise has the y_k of the part before it: its contribution is exactly 0, and it needs no passes.
     up_to = dict(zip(ends, y[list(accumulate(lives, initial=0))], strict=True))  # each (samples, batch)
-    steps = torch.stack([up_to[part.stop] - up_to[part.start] for part in parts])
+    steps = torch.stack([up_to[indices.stop] - up_to[indices.start] for indices in parts])
     both = torch.cat([y[0], y[-1]])
     return covariance(y[-1], steps), covariance(both, both)
 
@@ -112,11 +112,11 @@ def _isolated(
 ) -> tuple[Tensor, Tensor]:
     """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
-    def alone(part: range) -> MakeNoise:
-        return lambda texts, passes: DropoutInParts(case, texts, part, passes)
+    def alone(indices: range) -> MakeNoise:
+        return lambda texts, passes: DropoutInParts(case, texts, indices, passes)
 
-    lives = [any(i in part for i in live) for part in parts]
-    makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
+    lives = [any(i in indices for i in live) for indices in parts]
+    makers = [alone(indices) for indices, alive in zip(parts, lives, strict=True) if alive]
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
     every = y.new_zeros((2, len(parts), y.shape[-1]))
     every[:, torch.tensor(lives, device=y.device)] = covariance(y[:-1], y[:-1])
@@ -241,9 +241,9 @@ def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bo
     logits, calls, _ = without_noise(case)
     layers, weights = case.view.layers, output_weights(output, logits)
     live = {part_index(call.layer, call.site.component, layers) for call in calls}
-    found, total = SAMPLED[estimator](case, weights, samples, parts_of(layers, split=split), live)
-    contributions, errors = found[:, : layers + 2].mT.float()
-    components, component_errors = pair_up(found[:, layers + 2 :].mT).float() if split else (None, None)
+    estimates, total = SAMPLED[estimator](case, weights, samples, parts_of(layers, split=split), live)
+    contributions, errors = estimates[:, : layers + 2].mT.float()
+    components, component_errors = pair_up(estimates[:, layers + 2 :].mT).float() if split else (None, None)
     return Attribution(
         estimator=estimator,
         logits=logits,

@@ -66,8 +66,8 @@ def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list
 
 def as_written(word: Word, token_places: TokenPlaces) -> Word:
     """The word as the user wrote it, where that is known; a tokenizer may change case and accents."""
-    found = [token_places[token] for token in word.tokens if token in token_places]
-    text = found[0][0][found[0][1] : found[-1][2]].strip() if found and not word.special else ""
+    spans = [token_places[token] for token in word.tokens if token in token_places]
+    text = spans[0][0][spans[0][1] : spans[-1][2]].strip() if spans and not word.special else ""
     return replace(word, text=text or word.text)
 
 
@@ -87,8 +87,8 @@ def attribute_words(
         total, attributed = float(attribution.total[row]), []
         for word in words:
             pieces = list(word.tokens)
-            part = float(variance[pieces].sum())
-            share = part / total if total > 0 else 0.0
-            attributed.append(WordAttribution(word, float(uncertainty[pieces].mean()), part, share, None))
+            term = float(variance[pieces].sum())
+            share = term / total if total > 0 else 0.0
+            attributed.append(WordAttribution(word, float(uncertainty[pieces].mean()), term, share, None))
         texts.append(tuple(attributed))
     return tuple(texts)
