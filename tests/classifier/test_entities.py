@@ -145,7 +145,7 @@ def test_what_may_be_missed():
     found = decode(located(3), np.log(p)[None], scheme, "first")
     assert [(e.start, e.end) for e in found.entities] == [(2, 3)]
     assert found.missed == pytest.approx(np.log((1 - 0.9 * 0.6) / (0.9 * 0.6)))
-    assert found.place == (4, 5)
+    assert found.missed_at == (4, 5)
 
 
 def test_windows_give_each_entity_once_and_tokens_their_best_context(tagging):

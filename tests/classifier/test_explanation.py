@@ -14,8 +14,9 @@ from transformers import PreTrainedTokenizerFast
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.words import attribute_words
+from uatlite.classifier.display import listed
 from uatlite.classifier.explainer import replacement_id
-from uatlite.classifier.explanation import Comparison, Sentences, listed
+from uatlite.classifier.explanation import Comparison, Sentences
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig

@@ -76,15 +76,15 @@ class CalibrationTexts(Generic[Read, Said]):
             nothing = f"The model finds no {plain.unit} in these texts, so no variance was learned."
             return LearnedMethod(method, nothing), plain
         learned = method.learn(self._rows(plain, teaching))
-        own = learned.outputs
-        said = None if own is None else learned.method.read_from(plain.lesson)
-        if said is None or own is None:
+        outputs = learned.outputs
+        said = None if outputs is None else learned.method.read_from(plain.lesson)
+        if said is None or outputs is None:
             return learned, self.read(learned.method)
         if (variance := said.given_variance) is None:
             return learned, plain
-        if own.given_variance is not None:
+        if outputs.given_variance is not None:
             variance = variance.copy()
-            variance[teaching if plain.unit == "texts" else slice(None)] = own.given_variance
+            variance[teaching if plain.unit == "texts" else slice(None)] = outputs.given_variance
         return learned, plain.taught(variance)
 
     def _rows(self, plain: Read, teaching: Marks) -> CalibrationRows:

@@ -36,10 +36,17 @@ ABSTAINING = (OUT_OF_SCOPE, MISSED, UNSTABLE, BELOW, NO_PROMISE)
 COLOURS = {"green": "#2e7d32", "amber": "#b26a00", "red": "#c62828"}
 """How bad a shift is -> the colour of its verdict in a notebook, which may be light or dark."""
 
+SCORE_NAMES = {"logit-margin": "logit margin", "mutual-information": "negative mutual information"} | {
+    name: f"negative {name}" for name in ("entropy", "variance")
+}
+"""Score of a rule -> its name for a reader, where that differs: a high score means trust, so some are negative."""
+
 _SHOWN = 10
 """Rows of a printed table; the rest is counted."""
 _WIDTH = 60
 """Characters of a text in it."""
+_LISTED = 6
+"""At most this many classes are listed with their probabilities."""
 
 
 def table(said: "Predictions") -> str:
@@ -111,6 +118,15 @@ def spelt(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.1e}"
     return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, list | tuple) else str(value)
+
+
+def listed(probabilities: dict[str, float]) -> list[tuple[str, float]]:
+    """The classes and their probabilities, the likeliest first; of many classes the last entry sums up the rest."""
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    if len(ranked) <= _LISTED:
+        return ranked
+    rest = ranked[_LISTED - 1 :]
+    return [*ranked[: _LISTED - 1], (f"{len(rest)} others", sum(value for _, value in rest))]
 
 
 def sentence(row: Mapping[str, Any]) -> str:

@@ -141,7 +141,7 @@ class EntityPredictions(Predictions):
     @property
     def missed_at(self) -> list[tuple[int, int] | None]:
         """For each text the characters of the word outside of all entities that is likeliest to belong to one."""
-        return [decoded.place for decoded in self.decoded]
+        return [decoded.missed_at for decoded in self.decoded]
 
     @cached_property
     def log_odds(self) -> Floats:

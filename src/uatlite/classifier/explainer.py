@@ -66,12 +66,12 @@ def run_text(predictor: "Predictor", text: Text) -> dict[str, Any]:
     }
 
 
-def margin_at(place: int) -> Weigh:
+def margin_at(token: int) -> Weigh:
     """The output that is the margin between the two highest logits of one token."""
 
     def margin(rows: Tensor, logits: Tensor) -> Tensor:
         weights = torch.zeros_like(logits)
-        weights[0, place] = OUTPUTS["margin"](logits[:, place])[0]
+        weights[0, token] = OUTPUTS["margin"](logits[:, token])[0]
         return weights[None]
 
     return margin
@@ -134,7 +134,7 @@ def _gated(method: Method) -> UATConfig:
 def uncertain_tokens(predictor: "Predictor", texts: Sequence[Text]) -> list[list[dict[str, Any]]]:
     """The tokens of each text in order, each with its U as the method estimates it; of a long text window by window."""
     runtime, settings = with_gradients(predictor), predictor.settings
-    windows, found = tokenized(runtime.tokenizer, texts, settings), dict[int, list[dict[str, Any]]]()
+    windows, by_row = tokenized(runtime.tokenizer, texts, settings), dict[int, list[dict[str, Any]]]()
     for batch in windows.tokens.batches():
         case = Case.of(runtime.model, batch.inputs, _gated(settings.method), fixed_gates=False)
         _, _, uncertainty = without_noise(case)
@@ -142,9 +142,9 @@ def uncertain_tokens(predictor: "Predictor", texts: Sequence[Text]) -> list[list
         for i, row in enumerate(batch.rows):
             pieces = runtime.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][i][real[i]].tolist())
             pairs = zip(pieces, uncertainty[i][real[i]].tolist(), strict=True)
-            found[row] = [{"token": piece, "uncertainty": round(value, 6)} for piece, value in pairs]
-    rows = iter(sorted(found))
-    return [[token for _ in range(count) for token in found[next(rows)]] for count in windows.counts.tolist()]
+            by_row[row] = [{"token": piece, "uncertainty": round(value, 6)} for piece, value in pairs]
+    rows = iter(sorted(by_row))
+    return [[token for _ in range(count) for token in by_row[next(rows)]] for count in windows.counts.tolist()]
 
 
 def _first_order(model: PreTrainedModel, explained: Explained, config: UATConfig) -> Attribution:
@@ -218,9 +218,9 @@ def _located(
         encodings = tokenizer(joined, truncation=True, max_length=max_length, verbose=False).encodings
     parts = [(each,) if isinstance(each, str) else each for each in joined]
     token_places = {
-        number * width + i: (parts[number][part], *ends)
+        number * width + i: (parts[number][segment], *ends)
         for number, encoding in enumerate(encodings or ())
-        for i, (part, ends) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True))
-        if part is not None
+        for i, (segment, ends) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True))
+        if segment is not None
     }
     return {"encoded": BatchEncoding(inputs, encoding=encodings), "token_places": token_places}

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uatlite.classifier.display import NO_PROMISE, OUT_OF_SCOPE, UNSTABLE, excerpt
+from uatlite.classifier.display import NO_PROMISE, OUT_OF_SCOPE, SCORE_NAMES, UNSTABLE, excerpt, listed
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
 from uatlite.passes.config import COMPONENTS
@@ -41,12 +41,6 @@ NARROW = 0.05
 """Where dropout moves the probability by no more than this, there is no doubt for words to carry."""
 _SURE = 0.9
 """From this confidence on, a narrow range means that there is hardly any uncertainty."""
-LISTED = 6
-"""At most this many classes are listed with their probabilities."""
-SCORE_NAMES = {"logit-margin": "logit margin", "mutual-information": "negative mutual information"} | {
-    name: f"negative {name}" for name in ("entropy", "variance")
-}
-"""Score of a rule -> its name for a reader, where that differs: a high score means trust, so some are negative."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +126,12 @@ class AnswerExplanation(Explained):
     @property
     def layers(self) -> tuple[ExplainedLayer, ...]:
         """The contributions by layer, and within a layer by component."""
-        found = self.attribution
-        errors: Any = [(None, None)] * len(found.layers)
-        if found.contribution_errors is not None:
-            errors = _by_layer(found.contribution_errors, found.component_errors)
-        values = _by_layer(found.contributions, found.components)
-        rows = zip(found.layers, values, found.shares[0].tolist(), errors, strict=True)
+        attribution = self.attribution
+        errors: Any = [(None, None)] * len(attribution.layers)
+        if attribution.contribution_errors is not None:
+            errors = _by_layer(attribution.contribution_errors, attribution.component_errors)
+        values = _by_layer(attribution.contributions, attribution.components)
+        rows = zip(attribution.layers, values, attribution.shares[0].tolist(), errors, strict=True)
         return tuple(ExplainedLayer(name, value, share, parts, *error) for name, (value, parts), share, error in rows)
 
     @property
@@ -174,15 +168,16 @@ class AnswerExplanation(Explained):
     def __repr__(self) -> str:
         layers = sorted(self.layers, key=lambda layer: -layer.share)[:3]
         words = ", ".join(f"{word.word.text} {word.share:.0%}" for word in self._first_words())
-        return f"{self.says}\nWords: {words}\nLayers: " + ", ".join(f"{one.name} {one.share:.0%}" for one in layers)
+        shares = ", ".join(f"{layer.name} {layer.share:.0%}" for layer in layers)
+        return f"{self.says}\nWords: {words}\nLayers: {shares}"
 
 
 def _by_layer(layers: Tensor, components: Tensor | None) -> list[tuple[float, dict[str, float]]]:
     """The value of each layer, and those of its components by name; embeddings and head are of one component each."""
     assert components is not None  # explaining always asks for them
-    first, attention, feed_forward, last = COMPONENTS
+    first, *inner, last = COMPONENTS
     values: list[float] = layers[0].tolist()
-    middle = [{attention: own, feed_forward: other} for own, other in components[0].tolist()]
+    middle = [dict(zip(inner, pair, strict=True)) for pair in components[0].tolist()]
     return list(zip(values, [{first: values[0]}, *middle, {last: values[-1]}], strict=True))
 
 
@@ -321,13 +316,13 @@ class Comparison:
 
     def describe(self) -> str:
         """'its logit margin of 0.40 is 0.73 below the threshold of 1.13'"""
-        own = f"its {self.name} of {self._spelt(self.value)}"
+        score = f"its {self.name} of {self._spelt(self.value)}"
         distance = self.value - self.threshold
         if distance == 0:
-            return f"{own} is not above the threshold, which is the same"
+            return f"{score} is not above the threshold, which is the same"
         much = f"{100 * abs(distance):.1f} points" if self.score == "confidence" else self._spelt(abs(distance))
         how = f"{much} {'above' if distance > 0 else 'below'}"
-        return f"{own} is {how} the threshold of {self._spelt(self.threshold)}"
+        return f"{score} is {how} the threshold of {self._spelt(self.threshold)}"
 
     def _spelt(self, value: float) -> str:
         return f"{value:.1%}" if self.score == "confidence" else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
@@ -356,15 +351,6 @@ class Sentences:
 
     def __str__(self) -> str:
         return f"{self.says} {self.decision} {self.doubt}"
-
-
-def listed(probabilities: dict[str, float]) -> list[tuple[str, float]]:
-    """The classes and their probabilities, the likeliest first; of many classes the last entry sums up the rest."""
-    ranked = sorted(probabilities.items(), key=lambda one: -one[1])
-    if len(ranked) <= LISTED:
-        return ranked
-    rest = ranked[LISTED - 1 :]
-    return [*ranked[: LISTED - 1], (f"{len(rest)} others", sum(value for _, value in rest))]
 
 
 def _decision(prediction: Prediction) -> str:
@@ -397,17 +383,17 @@ def _doubt(explanation: Explanation) -> str:
             return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
     reach = f"; {moved}" if moved else ""
     ranked = sorted(explanation.words, key=lambda word: -word.share)
-    found = [word for word in ranked[:NAMED] if word.share >= CARRIES]
+    named = [word for word in ranked[:NAMED] if word.share >= CARRIES]
     special = max(explanation.special_tokens, key=lambda word: word.share, default=None)
     rest = "is spread over many tokens and the head"
     of_all = ""
     if special is not None and special.share >= CARRIES:
         of_all = f"{special.share:.0%} comes from {special.word.text}, which every text has"
-    if not found:
+    if not named:
         return f"No word carries a tenth of the doubt: {of_all or f'it {rest}'}{reach}."
-    *others, last = [f"“{word.word.text}”" for word in found]
+    *others, last = [f"“{word.word.text}”" for word in named]
     names = f"{', '.join(others)} and {last}" if others else last
-    share = sum(word.share for word in found)
+    share = sum(word.share for word in named)
     if share >= 0.5:
         return f"Most of the doubt comes from {names} ({share:.0%} of the variance){reach}."
     return f"{share:.0%} of the doubt comes from {names}, {of_all or f'the rest {rest}'}{reach}."

@@ -148,7 +148,7 @@ def compared(product: Product[Any], texts: Sequence[Text], theirs: Reading, ours
     before, after = (
         product.kind.predictions.of(texts, reading, None, product.class_names).outcomes for reading in (theirs, ours)
     )
-    changed = np.mean([one != other for one, other in zip(before, after, strict=True)])
+    changed = np.mean([old != new for old, new in zip(before, after, strict=True)])
     gap = np.abs(theirs.all_logits - ours.all_logits)
     return Difference(len(texts), float(gap.max(initial=0.0)), float(gap.mean()), float(changed))
 

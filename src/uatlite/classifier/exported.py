@@ -156,9 +156,9 @@ class OnnxRuntime:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the graph and of what says how to feed and to read it."""
-        own = stored(self.manifest)
-        del own["difference"], own["source"]
-        digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode())
+        content = stored(self.manifest)
+        del content["difference"], content["source"]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         with (self.directory / PLAIN).open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()

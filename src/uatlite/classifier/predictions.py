@@ -259,7 +259,7 @@ class Predictions(ABC):
         if self.second is None or self.looked is None:
             return [None] * len(self)
         values = _as_list(getattr(self.second, name))
-        return [None if place < 0 else values[place] for place in self.looked.tolist()]
+        return [None if i < 0 else values[i] for i in self.looked.tolist()]
 
     def out_of_scope_among(self, rate: float = 0.01) -> Marks:
         """(texts,): out of scope by Benjamini and Hochberg's procedure over all of these texts.
@@ -305,11 +305,11 @@ class Predictions(ABC):
         return len(self.texts)
 
     @overload
-    def __getitem__(self, place: int) -> "Prediction": ...
+    def __getitem__(self, index: int) -> "Prediction": ...
     @overload
-    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> Self: ...
-    def __getitem__(self, place: Any) -> "Prediction | Self":
-        rows = np.arange(len(self))[place]
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[Any]) -> Self: ...
+    def __getitem__(self, index: Any) -> "Prediction | Self":
+        rows = np.arange(len(self))[index]
         if not rows.ndim:
             return Prediction(self, int(rows))
         taken: dict[str, Any] = {name: value for name in self.by_text if (value := getattr(self, name)) is not None}

@@ -247,10 +247,10 @@ class Product(Generic[Said]):
         """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
         if isinstance(self.model, OnnxRuntime):
             raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
-        known = len(self.runtime.class_names)
-        if len(names) != known or len(set(names)) != known:
+        count = len(self.runtime.class_names)
+        if len(names) != count or len(set(names)) != count:
             raise ConfigurationError(
-                f"{', '.join(names)} are not {known} different names, one for each of the classes."
+                f"{', '.join(names)} are not {count} different names, one for each of the classes."
             )
         self.model.config.id2label = dict(enumerate(names))
         self.model.config.label2id = {name: column for column, name in enumerate(names)}
@@ -365,8 +365,8 @@ def open_files(
         runtime = load_exported(name, stored.options.get("config"))
     else:
         model_place(name)  # a name that is no model is an error also without PyTorch
-        found: Checkpoint = model_files().load_checkpoint(name, device=device)
-        runtime = TorchRuntime(found.model, found.tokenizer)
+        checkpoint: Checkpoint = model_files().load_checkpoint(name, device=device)
+        runtime = TorchRuntime(checkpoint.model, checkpoint.tokenizer)
     if calibrated:
         return Files(name, runtime, stored or saving.read(name))
     return Files(name, runtime, saving.Stored(columns=saving.read_columns(name)))

@@ -171,7 +171,7 @@ def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Rec
         )
     classes: list[tuple[str, int | None]] = [("", None)]
     if rule.per_kind is not None:
-        classes = [(f", {part.name}", column) for column, part in enumerate(rule.per_kind) if part.promised]
+        classes = [(f", {promise.name}", column) for column, promise in enumerate(rule.per_kind) if promise.promised]
     confidence = 1.0 - (1.0 - rule.confidence) / max(len(classes), 1)
     risks = [(name, now.risk(rule, confidence, column)) for name, column in classes]
     parts = tuple((name, risk) for name, risk in risks if risk is not None)

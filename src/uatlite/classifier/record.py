@@ -312,8 +312,8 @@ class Calibration:
         return [*lines, f"New rows are compared with the {self.rows} calibration rows; {alarm}."]
 
     def __repr__(self) -> str:
-        parts = [part for part in (self, self.menu, self.figures) if part is not None]
-        return "\n".join(line for part in parts for line in part.describe())
+        sections = [section for section in (self, self.menu, self.figures) if section is not None]
+        return "\n".join(line for section in sections for line in section.describe())
 
     def write(self, file: IO[bytes]) -> None:
         """All of it as one file of NumPy, for `read`."""

@@ -82,13 +82,13 @@ class Settings:
 Config = UATConfig | Method | str | None
 
 
-def method_of(config: Config, seed: int | None, own: Method | str | None, default: str = DEFAULT_METHOD) -> Method:
+def method_of(config: Config, seed: int | None, declared: Method | str | None, default: str = DEFAULT_METHOD) -> Method:
     """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself.
 
     Where none is named, it is the model's own, which it was made for, or `default`.
     """
     if config is None:
-        config = own or default
+        config = declared or default
     if isinstance(config, UATConfig):
         method: Method = method_of_config(config)
     elif isinstance(config, str):
@@ -99,8 +99,8 @@ def method_of(config: Config, seed: int | None, own: Method | str | None, defaul
         raise ConfigurationError(
             f"config={config!r:.80} is not a UATConfig, a method or its spelling; there are {', '.join(METHODS)}."
         )
-    if isinstance(own, Method) and (own.name, own.seed) == (method.name, method.seed):
-        method = own  # with what it learned
+    if isinstance(declared, Method) and (declared.name, declared.seed) == (method.name, method.seed):
+        method = declared  # with what it learned
     return method if seed is None else method.seeded(seed)
 
 
@@ -353,11 +353,11 @@ def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -
 
 def gather(parts: Sequence[PassLogits], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:
     """The outputs of all sequences from those of each batch, in the order of `rows`; by default by their place."""
-    place = {row: i for i, row in enumerate(row for batch in batches for row in batch.rows)}
-    order = np.array([place[row] for row in (sorted(place) if rows is None else rows)])
+    position = {row: i for i, row in enumerate(row for batch in batches for row in batch.rows)}
+    order = np.array([position[row] for row in (sorted(position) if rows is None else rows)])
     joined = {}
     for name, axis in ROW_AXES.items():
-        values = [getattr(part, name) for part in parts]
+        values = [getattr(outputs, name) for outputs in parts]
         if values[0] is not None:
             joined[name] = np.concatenate(values, axis=axis).take(order, axis=axis)
     return Outputs(**joined)

@@ -81,10 +81,10 @@ def _appearing(directory: Path) -> Iterator[Path]:
     """A directory to write into, which gets its name when the block ends."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as made:
-        whole = Path(made) / "whole"
-        whole.mkdir()
-        yield whole
-        whole.rename(directory)
+        draft = Path(made) / "whole"
+        draft.mkdir()
+        yield draft
+        draft.rename(directory)
 
 
 def _write_state(

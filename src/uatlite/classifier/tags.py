@@ -116,7 +116,7 @@ class Decoded:
     entities: tuple[Entity, ...]
     missed: float
     """log-odds that a word outside of all entities belongs to one"""
-    place: tuple[int, int] | None
+    missed_at: tuple[int, int] | None
     """the characters of the word outside that is likeliest to belong to one; None where there is no word outside"""
     words_outside: int
 
@@ -171,7 +171,7 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
     for first, last in _groups(tags, scheme):
         kind, words = int(scheme.type_of[tags[first]]), slice(first, last + 1)
         outside[words] = False
-        own = decided[np.arange(first, last + 1), tags[words]]
+        probs = decided[np.arange(first, last + 1), tags[words]]
         of_types = _chances(begins, inside, first, last)
         odds = log_odds(of_types[:, kind])
         entities.append(
@@ -181,10 +181,10 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
                 type=kind,
                 probability=float(of_types[:, kind].mean()),
                 boundaries=float(of_types.sum(axis=1).mean()),
-                token=int(chosen[first + own.argmin()]),
+                token=int(chosen[first + probs.argmin()]),
                 tokens=tuple(chosen[words].tolist()),
                 spread=float(odds.var(ddof=1)) if len(odds) > 1 else float("nan"),
-                score=float(own.mean()),
+                score=float(probs.mean()),
             )
         )
     if scheme.outside is None or not outside.any():

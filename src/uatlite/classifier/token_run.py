@@ -217,7 +217,7 @@ def recall_scores(decoded: Sequence[Decoded]) -> Floats:
     Found is the sum of the probabilities of a text's entities; missed is what they lack to 1, and the probability that
     one is missed among the other words. Nothing is fitted for it.
     """
-    found = np.array([sum(entity.probability for entity in text.entities) for text in decoded], dtype=np.float64)
-    wrong = np.array([len(text.entities) for text in decoded], dtype=np.float64) - found
+    right = np.array([sum(entity.probability for entity in text.entities) for text in decoded], dtype=np.float64)
+    wrong = np.array([len(text.entities) for text in decoded], dtype=np.float64) - right
     others = 1.0 / (1.0 + np.exp(-_missed_odds(decoded)))
-    return np.asarray((found + _PRIOR) / (found + wrong + others + 2 * _PRIOR))
+    return np.asarray((right + _PRIOR) / (right + wrong + others + 2 * _PRIOR))

@@ -19,7 +19,8 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation, listed
+from uatlite.classifier.display import listed
+from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.report.figures import MUTED, filled, saved, themed
 from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
