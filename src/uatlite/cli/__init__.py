@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _app()(args=[argument for argument in given if argument != DEBUG], prog_name="uatlite")
     except (UATLiteError, ModuleNotFoundError) as error:
         extra = EXTRAS.get(str(getattr(error, "name", "")).partition(".")[0])
-        known = isinstance(error, UATLiteError)
-        if debug or not (known or extra):
+        expected = isinstance(error, UATLiteError)
+        if debug or not (expected or extra):
             raise
-        said = error if known else MissingDependency(str(error.name), str(extra))  # type: ignore[union-attr]
+        said = error if expected else MissingDependency(str(error.name), str(extra))  # type: ignore[union-attr]
         sys.stderr.write(f"Error: {said}\n")
         sys.exit(WRONG_USE)
 

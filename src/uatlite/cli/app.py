@@ -36,8 +36,8 @@ def tasks(data_dir: shared.DataDir = None) -> None:
     for task, places in inventory(data_dir):
         labels = ", ".join(task.labels) if len(task.labels) <= 4 else f"{len(task.labels)} classes"
         console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({_FORMS[task.form]}; {labels})[/dim]")
-        for split, place in places.items():
-            console.print(f"  {split:<14} {place}")
+        for split, source in places.items():
+            console.print(f"  {split:<14} {source}")
     console.print("\nOr use your own file: uatlite evaluate MODEL --data reviews.csv --text body --label stars")
 
 
@@ -72,12 +72,12 @@ def sites(model: shared.ModelName) -> None:
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites
 
-    found = dropout_sites(load_checkpoint(model).model)
-    functional = sum(site.functional for site in found)
-    added = sum(site.added for site in found)
-    typer.echo(str(found))
+    listing = dropout_sites(load_checkpoint(model).model)
+    functional = sum(site.functional for site in listing)
+    added = sum(site.added for site in listing)
+    typer.echo(str(listing))
     typer.echo(
-        f"\n{len(found)} sites. {functional} are functional: switching Dropout modules to train mode misses them. "
+        f"\n{len(listing)} sites. {functional} are functional: switching Dropout modules to train mode misses them. "
         f"{added} are added where the model has no dropout of its own."
     )
 

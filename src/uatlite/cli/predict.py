@@ -80,8 +80,8 @@ def predict(
     source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
-    place = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too
-    load = partial(load, place, method=method, **changes)
+    location = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too
+    load = partial(load, location, method=method, **changes)
     total = source.estimate() if console.is_terminal else None
     if cluster is None:
         score: Callable[..., Summary] = partial(score_file, load(stored=stored), job, source=source)
@@ -208,7 +208,7 @@ def explain(
     check_choice("--shade", shade, SHADINGS)
     if output is not None:
         check_target(output)
-    whole = as_text(text, pair, option or ())
+    full_text = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
         classifier = load(model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length))
@@ -218,7 +218,7 @@ def explain(
         hint = "".join(f"; use --{name}" for name in named)
         shared.refuse(which, f"a model of {classifier.kind.predictions.words.model}{hint}")
         options = named or {"estimator": estimator, "samples": samples, "attention": output is not None}
-        explained = explain_it(whole, **options)
+        explained = explain_it(full_text, **options)
         if output is not None:
             explained.save(output, shading=shade, layer=layer, head=head)
     Console().print(terminal_view(explained, shading=shade))

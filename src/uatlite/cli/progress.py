@@ -68,6 +68,6 @@ class ReproductionBar(StageBar):
         self._progress.advance(self._all, amount)
 
     def _log(self, text: str) -> None:
-        whole = next(task for task in self._progress.tasks if task.id == self._all)
-        share = f"{whole.completed / whole.total:4.0%} " if whole.total else "     "
+        overall = next(task for task in self._progress.tasks if task.id == self._all)
+        share = f"{overall.completed / overall.total:4.0%} " if overall.total else "     "
         super()._log(share + text)

@@ -88,10 +88,10 @@ def recheck(
     assert calibration is not None
     first, *others = calibration.rules
     checks = [checking.recheck(now, first, target=target_risk), *(checking.recheck(now, rule) for rule in others)]
-    found = [line for check in checks for line in check.describe()]
+    results = [line for check in checks for line in check.describe()]
     out = counted(len(rows.rejects))
     said = [f"{out} left out; the first: line {reject.line}, {reject.reason}." for reject in rows.rejects[:1]]
-    said += found
+    said += results
     if not update:
         console.print(*said, sep="\n")
         return
@@ -99,7 +99,7 @@ def recheck(
     new = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
     classifier.calibration_ = new
     poorer = checking.poorer(new, calibration, answers_only=now.answers_only)
-    made = write_version(classifier, directory, found[1], use=not poorer)
+    made = write_version(classifier, directory, results[1], use=not poorer)
     use = f"uatlite history {directory} --use"
     if poorer:
         refused = f"Version {made.number} is not put in use: {poorer} Take it anyway: {use} {made.number}"

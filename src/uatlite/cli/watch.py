@@ -76,14 +76,14 @@ def watch(
         return
     with shared.resumable(console, f"What was counted is in {state}"):
         while True:
-            found = _look(console, watching, scored)
+            current = _look(console, watching, scored)
             if report is not None:
-                page = write_watch(watching, found, scored, report, classifier=classifier)
+                page = write_watch(watching, current, scored, report, classifier=classifier)
                 console.print(f"Wrote {page}")
             if once:
                 break
             time.sleep(every)
-    if found.alarm is not None:
+    if current.alarm is not None:
         raise Exit(ALARM)
 
 
