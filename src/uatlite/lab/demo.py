@@ -87,8 +87,8 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     chosen, target, scope = settings.contender, settings.target_risk, saved.scope
     display.begin("drawing the report", 1)
     page = report(directory, method=chosen, target_risk=target, model=directory / "model", scope=scope)
-    found = findings(results, abstain(open_evaluation(directory), chosen, target=target, scope=scope))
-    return Demo(results, tuple(found), page, directory / "classifier")
+    sentences = findings(results, abstain(open_evaluation(directory), chosen, target=target, scope=scope))
+    return Demo(results, tuple(sentences), page, directory / "classifier")
 
 
 def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:

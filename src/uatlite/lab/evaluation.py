@@ -108,7 +108,7 @@ def _contenders(models: Sequence[str], test: plans.SetChoice, asked: Mapping[str
     from uatlite.classifier.classifiers import product_class
 
     product, wanted = product_class(models[0]), _SEVERAL[kind]
-    if kind not in [known.name for known in product.kinds]:
+    if kind not in [answer_kind.name for answer_kind in product.kinds]:
         why = f"{models[0]} is no model of {wanted}, and {task} has {wanted} for gold"
         raise ConfigurationError(f"{why}; evaluate it on rows of its own task.")
     if methods is not None:

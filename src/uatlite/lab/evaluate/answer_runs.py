@@ -73,10 +73,10 @@ class AnswerRuns(Runs):
         """What is said in a job; only pieces that the store does not have are computed."""
         if job not in self._answers:
             pieces, rows, said = self._pieces(job), self.gold(job), []
-            for number, part in enumerate(parts_of(range(len(rows.texts)))):
-                say = partial(self._say, job, slice(part[0], part[-1] + 1))
+            for number, indices in enumerate(parts_of(range(len(rows.texts)))):
+                say = partial(self._say, job, slice(indices[0], indices[-1] + 1))
                 said.append(JudgedAnswers(**kept_arrays(pieces, f"piece-{number:05}.npz", say)))
-                advance(len(part))
+                advance(len(indices))
             if not pieces.finished:
                 pieces.finish({"texts": len(rows.texts), "pieces": len(said)})
             self._answers[job] = JudgedAnswers.joined(said)

@@ -169,10 +169,10 @@ MARGIN = 0.05
 """How far above chance the accuracy of a model must be that has learned its task."""
 
 
-def most_seeds(found: Iterable[Learning]) -> list[Learning]:
+def most_seeds(entries: Iterable[Learning]) -> list[Learning]:
     """One entry for each backbone and task: the one over the most seeds."""
     of_model: dict[tuple[str, str], list[Learning]] = {}
-    for learning in found:
+    for learning in entries:
         of_model.setdefault((learning.task, learning.backbone), []).append(learning)
     return [max(same, key=lambda learning: learning.seeds) for same in of_model.values()]
 
@@ -257,11 +257,11 @@ class Grid:
 
 def _derived(line: Line, parts: list[Cell]) -> Cell:
     assert line.derive is not None
-    decimals = max(part.decimals for part in parts)
-    measured = [part.measurement for part in parts if part.measurement is not None]
-    learning = tuple(dict.fromkeys(model for part in parts for model in part.learning))
+    decimals = max(cell.decimals for cell in parts)
+    measured = [cell.measurement for cell in parts if cell.measurement is not None]
+    learning = tuple(dict.fromkeys(model for cell in parts for model in cell.learning))
     if len(measured) < len(parts):
-        reason = next((part.reason for part in parts if part.reason is not None), None)
+        reason = next((cell.reason for cell in parts if cell.reason is not None), None)
         return Cell(None, None, decimals, reason, learning)
     function, linear = DERIVATIONS[line.derive]
     return Cell(combine(measured, function, linear=linear), None, decimals, learning=learning)

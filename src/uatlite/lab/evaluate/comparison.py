@@ -169,16 +169,16 @@ def combine(parts: Sequence[Measurement], function: Callable[..., Floats], *, li
     whose draws are over rows and seeds already; so are parts whose intervals cover rows alone.
     """
     how = parts[0].how
-    alike = how.over_seeds and len({len(part.values) for part in parts}) == 1
-    values = [part.values if alike else (part.mean,) for part in parts]
-    drawn = [part.drawn if alike else part.resampled() for part in parts if part.drawn is not None]
-    truths = [part.truth for part in parts if part.truth is not None]
+    alike = how.over_seeds and len({len(number.values) for number in parts}) == 1
+    values = [number.values if alike else (number.mean,) for number in parts]
+    drawn = [number.drawn if alike else number.resampled() for number in parts if number.drawn is not None]
+    truths = [number.truth for number in parts if number.truth is not None]
     return Measurement(
         values=tuple(float(function(*map(np.array, of_seed))) for of_seed in zip(*values, strict=True)),
-        rows=max(part.rows for part in parts),
+        rows=max(number.rows for number in parts),
         drawn=np.atleast_2d(function(*drawn)) if len(drawn) == len(parts) else None,
         truth=float(function(*truths)) if linear and len(truths) == len(parts) else None,
-        lowest=min(part.lowest for part in parts) if function is mean else -np.inf,
+        lowest=min(number.lowest for number in parts) if function is mean else -np.inf,
         how=how,
     )
 

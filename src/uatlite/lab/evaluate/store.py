@@ -281,7 +281,7 @@ class StoredRun:
 
 def _joined(parts: Sequence[PassLogits]) -> PassLogits:
     """The rows of all parts; None unless every part has it."""
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(PassLogits)}
+    columns = {field.name: [getattr(logits, field.name) for logits in parts] for field in fields(PassLogits)}
     joined = {
         name: None if any(value is None for value in values) else np.concatenate(values, axis=int(name == "logits"))
         for name, values in columns.items()

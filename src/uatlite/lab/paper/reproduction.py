@@ -148,7 +148,7 @@ class Reproducer:
 
     def _needs(self, cell: CellSpec) -> _Work:
         """The models and predictions of a cell, each model after those that it is made of."""
-        fits = [part for job in self.runs.jobs(cell) for part in (*members_of(job.model), job.model)]
+        fits = [model for job in self.runs.jobs(cell) for model in (*members_of(job.model), job.model)]
         return [*self._plain(cell), *fits, *paper_measure(cell.measure).jobs(cell, self.runs)]
 
     def _plain(self, cell: CellSpec) -> _Work:

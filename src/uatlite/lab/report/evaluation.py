@@ -161,7 +161,7 @@ def text_line(example: Example) -> str:
 
 def as_line(example: Example) -> str:
     """A text on one line; the parts of a pair or a question follow each other."""
-    return " ⏵ ".join(" ".join(part.split()) for part in strings(example.text))
+    return " ⏵ ".join(" ".join(string.split()) for string in strings(example.text))
 
 
 def name_of_row(example: Example) -> str | None:

@@ -62,11 +62,11 @@ class MovedShare:
 def usual_shares(watch: Watch) -> dict[str, float]:
     """The shares of the calibration rows that are known, by name."""
     shift, scope = watch.calibration.shift, watch.calibration.scope
-    known: dict[str, float | None] = {OUTSIDE: None if scope is None else scope.false_alarm}
+    shares: dict[str, float | None] = {OUTSIDE: None if scope is None else scope.false_alarm}
     if shift is not None and (usual := shift.usual) is not None:
         labels = {f"{_PREDICTED}{label}": share for label, share in usual.labels.items()}
-        known |= {ANSWERED: usual.answered, SURE: usual.confidence, **labels}
-    return {name: share for name, share in known.items() if share is not None}
+        shares |= {ANSWERED: usual.answered, SURE: usual.confidence, **labels}
+    return {name: share for name, share in shares.items() if share is not None}
 
 
 def shares_of(tally: HourTally | None, labels: Iterable[str]) -> _Shares:
