@@ -63,25 +63,25 @@ RECALL = 0.95
 
 def auroc_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """P(score of a positive > score of a negative) + P(equal) / 2."""
-    found, flagged = detection_curve(ranking, positives, counts)
-    area = np.diff(flagged, axis=1) * (found[:, 1:] + found[:, :-1]) / 2
-    return ratio(area.sum(axis=1), found[:, -1] * flagged[:, -1])
+    hits, flagged = detection_curve(ranking, positives, counts)
+    area = np.diff(flagged, axis=1) * (hits[:, 1:] + hits[:, :-1]) / 2
+    return ratio(area.sum(axis=1), hits[:, -1] * flagged[:, -1])
 
 
 def aupr_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """Average precision: the sum over thresholds of precision times the recall gained there."""
-    found, flagged = detection_curve(ranking, positives, counts)
-    precision = ratio(found, found + flagged, otherwise=0.0)[:, 1:]
-    area = (precision * np.diff(found, axis=1)).sum(axis=1)
-    return np.where(flagged[:, -1] > 0, ratio(area, found[:, -1]), np.nan)
+    hits, flagged = detection_curve(ranking, positives, counts)
+    precision = ratio(hits, hits + flagged, otherwise=0.0)[:, 1:]
+    area = (precision * np.diff(hits, axis=1)).sum(axis=1)
+    return np.where(flagged[:, -1] > 0, ratio(area, hits[:, -1]), np.nan)
 
 
 def fpr95_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """The share of negatives flagged at the highest threshold that finds at least 95 % of the positives."""
-    found, flagged = detection_curve(ranking, positives, counts)
-    first = np.argmax(found >= RECALL * found[:, -1:] - 1e-9, axis=1)
+    hits, flagged = detection_curve(ranking, positives, counts)
+    first = np.argmax(hits >= RECALL * hits[:, -1:] - 1e-9, axis=1)
     share = ratio(flagged[np.arange(len(counts)), first], flagged[:, -1])
-    return np.where(found[:, -1] > 0, share, np.nan)
+    return np.where(hits[:, -1] > 0, share, np.nan)
 
 
 DETECTION = {"auroc": auroc_of, "aupr": aupr_of, "fpr95": fpr95_of}
@@ -126,19 +126,19 @@ def fpr95(scores: ArrayLike, positives: ArrayLike) -> float:
 
 
 def _detected(of: Callable[[Ranking, Floats, Floats], Floats], scores: ArrayLike, positives: ArrayLike) -> float:
-    ranking, found = check_detection(scores, positives)
-    return at_once(partial(of, ranking, found), len(found))
+    ranking, marks = check_detection(scores, positives)
+    return at_once(partial(of, ranking, marks), len(marks))
 
 
 def check_detection(scores: ArrayLike, positives: ArrayLike) -> tuple[Ranking, Floats]:
     """The ranking of scores (rows,), and the positives (rows,) as 0 and 1."""
-    values, found = check_array("scores", scores, {"rows": 1}), np.asarray(positives)
-    if values.shape != found.shape:
-        raise InputError(f"positives have shape {found.shape}; allowed is {values.shape}, one for each score.")
-    if not np.isin(found, (0, 1)).all():
-        row = int(np.argmin(np.isin(found, (0, 1))))
+    values, marks = check_array("scores", scores, {"rows": 1}), np.asarray(positives)
+    if values.shape != marks.shape:
+        raise InputError(f"positives have shape {marks.shape}; allowed is {values.shape}, one for each score.")
+    if not np.isin(marks, (0, 1)).all():
+        row = int(np.argmin(np.isin(marks, (0, 1))))
         raise InputError(
-            f"positives[{row}] is {found[row]!r}; allowed are True and False (or 1 and 0). Compare first, "
+            f"positives[{row}] is {marks[row]!r}; allowed are True and False (or 1 and 0). Compare first, "
             "as in labels == out_of_scope."
         )
-    return Ranking.of(values), found.astype(np.float64)
+    return Ranking.of(values), marks.astype(np.float64)

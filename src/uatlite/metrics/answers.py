@@ -49,10 +49,10 @@ def over_texts(statistic: Statistic, text: Integers) -> Statistic:
         values = np.full(len(counts), np.nan)
         step = max(1, CHUNK // max(1, len(text)))  # an answer's counts take as much room as many texts
         for start in range(0, len(counts) if len(text) else 0, step):
-            part = counts[start : start + step][:, text]
-            drawn = part.sum(axis=1) > 0
+            weights = counts[start : start + step][:, text]
+            drawn = weights.sum(axis=1) > 0
             if drawn.any():
-                values[start : start + step][drawn] = statistic(part[drawn])
+                values[start : start + step][drawn] = statistic(weights[drawn])
         return values
 
     return of_texts
@@ -146,9 +146,9 @@ class Found:
         """
         either = self.reported + self.gold
 
-        def micro(part: Floats, whole: Floats) -> Estimate:
+        def micro(numerator: Floats, total: Floats) -> Estimate:
             return Estimate(
-                lambda counts: ratio((counts @ part).sum(axis=1), (counts @ whole).sum(axis=1), otherwise=0.0)
+                lambda counts: ratio((counts @ numerator).sum(axis=1), (counts @ total).sum(axis=1), otherwise=0.0)
             )
 
         def macro_f1(counts: Floats) -> Floats:

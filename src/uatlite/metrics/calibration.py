@@ -189,10 +189,10 @@ def waves() -> Floats:
 
 def node_gaps(rows: Rows, counts: Floats) -> Floats:
     """The mean gap that falls to each node: (resamples, nodes)."""
-    place = np.minimum(rows.confidence, 1) * _NODES
-    left = np.minimum(place.astype(np.intp), _NODES - 1)
+    position = np.minimum(rows.confidence, 1) * _NODES
+    left = np.minimum(position.astype(np.intp), _NODES - 1)
     gap = rows.confidence - rows.correct
-    shares = ((left, gap * (left + 1 - place)), (left + 1, gap * (place - left)))
+    shares = ((left, gap * (left + 1 - position)), (left + 1, gap * (position - left)))
     sums = np.zeros((len(counts), _NODES + 1))
     for count, row in zip(counts, sums, strict=True):
         for node, share in shares:
