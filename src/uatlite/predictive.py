@@ -156,7 +156,7 @@ def summarise_gaussian(
     `apply` turns the logits (rows, classes) of the rows with these indices into probabilities. Where the variance is
     0 it is not known, and neither is what the passes would disagree about.
     """
-    own = apply(logits, np.arange(len(logits)))
+    probs = apply(logits, np.arange(len(logits)))
     size = max(1, _BLOCK // (len(NODES) * logits.shape[1]))
     parts = []
     for start in range(0, max(len(logits), 1), size):
@@ -165,8 +165,10 @@ def summarise_gaussian(
         moved = logits[rows] + NODES[:, None, None] * step
         # One call for all nodes: with the few rows of a service, 32 calls would cost more than all else here.
         passes = apply(moved.reshape(-1, logits.shape[1]), np.tile(rows, len(NODES))).reshape(moved.shape)
-        parts.append(summarise(own[rows], passes, logits[rows], NODE_WEIGHTS))
-    joined = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Predictive)}
+        parts.append(summarise(probs[rows], passes, logits[rows], NODE_WEIGHTS))
+    joined = {
+        field.name: np.concatenate([getattr(block, field.name) for block in parts]) for field in fields(Predictive)
+    }
     for name in ("expected_entropy", "mutual_information", "variance"):
         joined[name] = np.where(variance > 0, joined[name], np.nan)
     return Predictive(**joined)

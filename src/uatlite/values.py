@@ -187,11 +187,11 @@ def check_array(name: str, values: ArrayLike, axes: Mapping[str, int], *, advice
     array = np.asarray(given, dtype=np.float64)
     if not np.isfinite(array).all():
         bad = ~np.isfinite(array)
-        place = np.argwhere(bad)[0].tolist()
+        index = np.argwhere(bad)[0].tolist()
         rows = list(axes).index("rows")
         count = int(bad.any(axis=tuple(axis for axis in range(bad.ndim) if axis != rows)).sum())
         raise InputError(
-            f"{name}{place} is {array[tuple(place)]}; allowed are finite numbers. {count} of {array.shape[rows]} rows "
+            f"{name}{index} is {array[tuple(index)]}; allowed are finite numbers. {count} of {array.shape[rows]} rows "
             "hold NaN or infinity: drop them, or run the model again in float32."
         )
     return array
@@ -222,9 +222,9 @@ def check_probabilities(probabilities: ArrayLike, *, rows: int = 0) -> Floats:
     advice = "For a single column p of a binary task pass np.column_stack([1 - p, p])."
     array = check_array("probabilities", probabilities, {"rows": rows, "classes": 1}, advice=advice)
     if (array < 0).any():
-        place = np.argwhere(array < 0)[0].tolist()
+        index = np.argwhere(array < 0)[0].tolist()
         raise InputError(
-            f"probabilities{place} is {array[tuple(place)]}; allowed are numbers from 0 to 1. "
+            f"probabilities{index} is {array[tuple(index)]}; allowed are numbers from 0 to 1. "
             "Pass the softmax of the logits, not the logits."
         )
     off = np.abs(array.sum(axis=1) - 1)

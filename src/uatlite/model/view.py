@@ -137,18 +137,18 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     transformers' own hooks stay on a model that once returned hidden states; they act only when it does so again.
     """
     ours = all(
-        is_known(part)
+        is_known(definition)
         for module in model.modules()
-        for part in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        for definition in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
     )
     in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
     first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
     return architecture.narrow is not None and ours and first and "tokens" not in head_of(model).logits
 
 
-def is_known(part: object) -> bool:
+def is_known(definition: object) -> bool:
     """Whether a class or function is PyTorch's, transformers' or our own."""
-    return str(getattr(part, "__module__", "")).partition(".")[0] in _KNOWN
+    return str(getattr(definition, "__module__", "")).partition(".")[0] in _KNOWN
 
 
 def _shadow(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
@@ -257,8 +257,8 @@ def _drop_output(
     """Make the output of the module at this path a site."""
     component = _COMPONENTS[role]
     added = component in row.added
-    own = 0.0 if added else _own_rate(modules[path])
-    site = Site(path, role, component, layer, own, added=added, calls=calls)
+    rate = 0.0 if added else _own_rate(modules[path])
+    site = Site(path, role, component, layer, rate, added=added, calls=calls)
     modules[path].register_forward_hook(output_hook(lambda running, x: running.at_site(site, x)))
     return site
 

@@ -136,8 +136,8 @@ def flat_parameters(model: PreTrainedModel) -> Tensor:
 def load_flat(model: PreTrainedModel, vector: Tensor) -> None:
     """Set a model's parameters to those of a vector (parameters,), in place."""
     with torch.no_grad():
-        for part, parameter in zip(_parts(model, vector).values(), unwrap(model).parameters(), strict=True):
-            parameter.copy_(part)
+        for values, parameter in zip(_parts(model, vector).values(), unwrap(model).parameters(), strict=True):
+            parameter.copy_(values)
 
 
 def with_parameters(model: PreTrainedModel, vector: Tensor) -> PreTrainedModel:
@@ -202,7 +202,7 @@ def _parts(model: PreTrainedModel, vector: Tensor) -> dict[str, Tensor]:
     named = dict(unwrap(model).named_parameters())
     sizes = [parameter.numel() for parameter in named.values()]
     parts = torch.split(vector, sizes)
-    return {name: part.view_as(named[name]) for name, part in zip(named, parts, strict=True)}
+    return {name: values.view_as(named[name]) for name, values in zip(named, parts, strict=True)}
 
 
 def _copy(model: PreTrainedModel, parameters: Mapping[str, Tensor]) -> PreTrainedModel:

@@ -47,10 +47,10 @@ def window_ranges(size: int, room: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def _shown(features: Features, part: slice, start: int, stop: int) -> Features:
+def _shown(features: Features, segment: slice, start: int, stop: int) -> Features:
     """The features of a window that shows the tokens `start` to `stop` of a part of a sequence, and all others."""
     return {
-        name: [*values[: part.start], *values[part][start:stop], *values[part.stop :]]
+        name: [*values[: segment.start], *values[segment][start:stop], *values[segment.stop :]]
         for name, values in features.items()
     }
 

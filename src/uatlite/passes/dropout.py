@@ -155,8 +155,8 @@ class DropoutNoise(Noise):
     def hidden(self, site: str, rate: float, like: Tensor, passes: range | None = None) -> Tensor:
         """For values (rows, tokens, width): (passes, rows or 1, tokens, width); by default of this forward's passes."""
         passes = self._passes if passes is None else passes
-        whole = self._multiplier(site, rate, _hidden_shape(like), like, passes)[:, :, 0]
-        return _scaled(self._place(whole, like), rate, like)
+        multiplier = self._multiplier(site, rate, _hidden_shape(like), like, passes)[:, :, 0]
+        return _scaled(self._place(multiplier, like), rate, like)
 
     def moments(self, site: str, rate: float, like: Tensor) -> tuple[Tensor, Tensor]:
         """The `running_moments` over all passes of the configuration: each (passes + 1, rows or 1, tokens, width)."""
@@ -172,23 +172,23 @@ class DropoutNoise(Noise):
         std, mean = moments
         return self._place(std, like), self._place(mean, like)
 
-    def _place(self, whole: Tensor, like: Tensor) -> Tensor:
+    def _place(self, multiplier: Tensor, like: Tensor) -> Tensor:
         """Cut (..., rows or 1, bucket, width) to the batch's tokens, each at its position in its text."""
         if self._texts.positions is None:
-            return whole[:, :, : like.shape[-2]]
-        rows = torch.arange(whole.shape[1], device=whole.device)[:, None]
-        return whole[:, rows, self._texts.positions]
+            return multiplier[:, :, : like.shape[-2]]
+        rows = torch.arange(multiplier.shape[1], device=multiplier.device)[:, None]
+        return multiplier[:, rows, self._texts.positions]
 
     def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens)."""
         heads, queries, tokens = like.shape[1:]  # of type bool it asks for bits
         bucket = bucket_of(tokens)
-        whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
+        multiplier = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
         at = self._texts.positions
         if at is None:
-            return _scaled(whole[..., :queries, :tokens], rate, like)
-        shared = whole.shape[1] == 1
-        chosen = [whole[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
+            return _scaled(multiplier[..., :queries, :tokens], rate, like)
+        shared = multiplier.shape[1] == 1
+        chosen = [multiplier[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
         return _scaled(torch.stack(chosen, dim=1), rate, like)
 
     def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:

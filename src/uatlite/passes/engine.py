@@ -152,46 +152,46 @@ def sample(
     layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
     read: list[tuple[Chunk, Tensor | None]] = []
-    for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
+    for piece in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
         total: Tensor | None = None
-        for forward in run_chunk(view, inputs, part, config):
+        for forward in run_chunk(view, inputs, piece, config):
             block, folded = slice(forward.passes.start, forward.passes.stop), forward.folded
-            place(logits[block].transpose(0, 1), part, forward.logits.transpose(0, 1), real)
+            place(logits[block].transpose(0, 1), piece, forward.logits.transpose(0, 1), real)
             if forward.read is not None:
                 total = forward.read.sum(dim=0) + (0.0 if total is None else total)
-        read.append((part, None if total is None else total / config.samples))
+        read.append((piece, None if total is None else total / config.samples))
         check_fired(view, config, folded)
         assert folded.estimates is not None
-        shape = (len(part.rows), *ids.shape[1:-1], part.tokens)
-        tokens[part.rows, ..., : part.tokens] = folded.estimates[-1].view(shape)
+        shape = (len(piece.rows), *ids.shape[1:-1], piece.tokens)
+        tokens[piece.rows, ..., : piece.tokens] = folded.estimates[-1].view(shape)
         if layers is not None:
-            layers[:, part.rows, ..., : part.tokens] = torch.stack(folded.layer_uncertainty).view(-1, *shape)
+            layers[:, piece.rows, ..., : piece.tokens] = torch.stack(folded.layer_uncertainty).view(-1, *shape)
         fired = tuple(folded.fired)
     return Samples(logits, tokens, layers, fired, in_order(read, ids, real))
 
 
-def place(batch: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
+def place(batch: Tensor, chunk: Chunk, values: Tensor, real: Tensor | None) -> None:
     """Write a chunk's values (rows, ...) into those of the batch.
 
     With `real` (batch, tokens) the values are of tokens: the last axis but one is tokens, and padding stays 0.
     """
     if real is None:
-        batch[part.rows] = values
+        batch[chunk.rows] = values
         return
-    padding = ~part.take(real).bool().view(len(part.rows), *[1] * (values.ndim - 3), part.tokens, 1)
-    batch[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
+    padding = ~chunk.take(real).bool().view(len(chunk.rows), *[1] * (values.ndim - 3), chunk.tokens, 1)
+    batch[chunk.rows, ..., : chunk.tokens, :] = values.masked_fill(padding, 0.0)
 
 
 def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], ids: Tensor, real: Tensor | None) -> Tensor | None:
     """Values of all rows from those of chunks of them, as `place` puts them; None where a chunk has none."""
-    seen = [(part, value) for part, value in parts if value is not None]
+    seen = [(chunk, value) for chunk, value in parts if value is not None]
     if not seen or len(seen) < len(parts):
         return None
     first = seen[0][1]
     shape = (len(ids), *first.shape[1:]) if real is None else (*real.shape, first.shape[-1])
     joined = torch.zeros(shape, dtype=first.dtype, device=first.device)
-    for part, value in seen:
-        place(joined, part, value, real)
+    for chunk, value in seen:
+        place(joined, chunk, value, real)
     return joined
 
 

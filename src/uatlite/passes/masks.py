@@ -61,12 +61,12 @@ def stratified(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
     word = np.uint16 if total <= 2**15 else np.uint32  # holds the sum of a phase and an order
     phase = np.empty(shape, dtype=word)
     drops = np.empty(shape, dtype=word)
-    whole, fraction = divmod(round(draw.rate * total * 2**32), 2**32)
+    fewest, fraction = divmod(round(draw.rate * total * 2**32), 2**32)
     counters = _counters(shape)
     for stream in range(shape[0]):
         scaled = _bits(draw, "strata", stream, counters).astype(np.uint64) * np.uint64(total)
         phase[stream] = scaled >> np.uint64(32)
-        drops[stream] = whole + (scaled & np.uint64(0xFFFFFFFF) < np.uint64(fraction))
+        drops[stream] = fewest + (scaled & np.uint64(0xFFFFFFFF) < np.uint64(fraction))
     order = _permutation(draw, total).astype(word)
     keep = np.empty((len(passes), *shape), dtype=np.bool_)
     for row, number in enumerate(passes):
