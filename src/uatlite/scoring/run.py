@@ -109,10 +109,10 @@ class Parts(Pieces):
         """The error for parts of other rows than `source` has now."""
         return StoreError(f"{source} has changed since {self.directory.name} was begun; start again with --overwrite.")
 
-    def put(self, number: int, part: Part) -> None:
+    def put(self, number: int, scored: Part) -> None:
         """Write a part, whole or not at all."""
         with self.write(self.name(number)) as file:
-            for line in (("counts", {"digest": part.digest, **dump(part.tally)}), *part.lines):
+            for line in (("counts", {"digest": scored.digest, **dump(scored.tally)}), *scored.lines):
                 file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n")
 
     def get(self, number: int) -> Part | None:
@@ -129,11 +129,11 @@ def _read_part(path: Path) -> Part:
 
 def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> Tally:
     """Write the part of a block, unless it is there already, and count it; a part of other rows is an error."""
-    digest, part, examples = block.digest, parts.get(block.number), block.examples
-    if part is not None:
-        if part.digest != digest:
+    digest, scored, examples = block.digest, parts.get(block.number), block.examples
+    if scored is not None:
+        if scored.digest != digest:
             raise parts.changed(job.input)
-        return replace(part.tally, resumed=part.tally.seen)
+        return replace(scored.tally, resumed=scored.tally.seen)
     texts = [example.text for example in examples]
     predictions = predictor.predict(texts)
     tally = Tally(
@@ -218,15 +218,15 @@ class ScoringRun:
             row_writer(job.rejects_path) if tally.rejected else nullcontext(write) as write_reject,
         ):
             for number in range(len(self.parts)):
-                part = self.parts.get(number)
-                if part is None:
+                scored = self.parts.get(number)
+                if scored is None:
                     path = self.parts.path(self.parts.name(number))
                     raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
-                for kind, values in part.lines:
+                for kind, values in scored.lines:
                     (write if kind == "row" else write_reject)(values)
                 if self._shift is not None:
-                    self._shift.add(part.lines, position)
-                position += len(part.lines)
+                    self._shift.add(scored.lines, position)
+                position += len(scored.lines)
             broken = [rule for rule in self._rules if not rule.promised]
             summary = Summary(
                 **vars(tally),
@@ -278,9 +278,9 @@ class ShiftMonitor:
     def report(self) -> ShiftReport:
         """Whether the stream is like the calibration rows."""
         scores, scope = self._values.T
-        known = len(scores) > 0 and not np.isnan(scope).any()
-        found = self.reference.check(scores, scope if known else None)
-        return self.calibration.judged(found, these(self._rows), self._rows, self._answers, self._wrong)
+        has_scope = len(scores) > 0 and not np.isnan(scope).any()
+        report = self.reference.check(scores, scope if has_scope else None)
+        return self.calibration.judged(report, these(self._rows), self._rows, self._answers, self._wrong)
 
 
 def hashed(positions: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -85,13 +85,13 @@ class Source:
         if not gold.in_place:
             label = layout.label or next((name for name in (gold.field, "label") if self._has(name)), gold.field)
             return replace(layout, label=label, gold="class" if gold.field == "label" else gold.field)
-        found = find_layout(self._first, replace(layout, label=layout.label or Layout().label))
-        if found.kind != kind:
+        layout = find_layout(self._first, replace(layout, label=layout.label or Layout().label))
+        if layout.kind != kind:
             raise DataError(
                 f"{self.name} has no gold {kind}; give rows with tokens and tags, or text and entities, or name the "
                 "columns: --text tokens --label tags."
             )
-        return replace(found, codes=())
+        return replace(layout, codes=())
 
     def labelled_for(
         self, product: Product[Any], asked: Mapping[str, str | None], *, strict: bool = False, filled: bool = False

@@ -317,18 +317,18 @@ class WatchState:
     def report(self, calibration: Calibration) -> ShiftReport:
         """The verdict over the whole life, and what it means for the answers since the change."""
         alarm, bound, over = self.alarm, self.monitor.bound, f"the whole life, {counted(self.rows)}"
-        tally, found = self.timeline.total(), "No change was found" if self.rows else "No rows yet"
+        tally, verdict = self.timeline.total(), "No change was found" if self.rows else "No rows yet"
         if self.monitor.fresh:
-            found += f" since row {self.begun + 1:,}, where the new normal begins"
+            verdict += f" since row {self.begun + 1:,}, where the new normal begins"
         if alarm is not None:
-            found = f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)})"
+            verdict = f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)})"
             tally, since = self.since(alarm)
             over += f", and the answers from {since} on" if tally.rows < self.rows else ""
         outside = tally.outside / tally.scoped if tally.scoped else None
         shifted = alarm is not None if self.rows else None
         evidence = f"evidence of a change {self.evidence:.3g}, alarm at {1.0 / bound:.4g}"
         report = ShiftReport(
-            self.rows, shifted, None, bound, None, out_of_scope=outside, found=found, evidence=evidence
+            self.rows, shifted, None, bound, None, out_of_scope=outside, found=verdict, evidence=evidence
         )
         return calibration.judged(report, over, tally.rows, tally.answers, tally.wrong)
 
@@ -356,8 +356,8 @@ class WatchState:
         width = max((len(row["file"]) for row in files), default=0)
         for row in files[-_LISTED:]:
             shares = [f"{name} {'–' if row[name] is None else row[name]}" for name in (ANSWERED, OUTSIDE, EXPECTED)]
-            known = "; ".join([counted(row["rows"]), *shares, f"evidence ×{row['evidence']:.2g}"])
-            lines.append(f"  {row['file']:<{width}}  {known}")
+            figures = "; ".join([counted(row["rows"]), *shares, f"evidence ×{row['evidence']:.2g}"])
+            lines.append(f"  {row['file']:<{width}}  {figures}")
         if self.alarm is not None:
             most = max(files, key=lambda row: float(row["evidence"]), default={"file": "no file that is known"})
             told = "--report PAGE shows more, --acknowledge resets the alarm."

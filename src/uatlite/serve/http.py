@@ -128,11 +128,11 @@ def field_of(location: Sequence[int | str]) -> str:
     if source == "body" and (not parts or isinstance(parts[0], int)):
         return "body"  # a position in bytes that are not JSON
     field = ""
-    for part in parts:
-        if isinstance(part, int):
-            field += f"[{part}]"
-        elif part not in TEXT_FORMS or not field:
-            field += f".{part}" if field else part
+    for key in parts:
+        if isinstance(key, int):
+            field += f"[{key}]"
+        elif key not in TEXT_FORMS or not field:
+            field += f".{key}" if field else key
     return field or str(source)
 
 

@@ -136,7 +136,7 @@ def text_of(values: Mapping[str, object], layout: Layout) -> Text:
 
 def _string(values: Mapping[str, object], column: str, layout: Layout) -> str:
     value = value_at(values, column)
-    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+    if isinstance(value, list | tuple) and all(isinstance(section, str) for section in value):
         value = " ".join(value)  # an abstract in sections
     return _clean(value, f"column {column!r}", layout.replace)
 
@@ -190,7 +190,8 @@ def _options(value: object, layout: Layout) -> tuple[str, ...]:
 
 def content_key(text: Text) -> str:
     """32 hex digits that depend only on the words of a text, not on its place, its file or its spacing."""
-    words = "\x1f".join(" ".join(part.split()) for part in strings(text))  # split() drops \x1f: it can mark the joints
+    # split() drops \x1f: it can mark the joints.
+    words = "\x1f".join(" ".join(string.split()) for string in strings(text))
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
@@ -239,11 +240,11 @@ def text_fault(text: object, *, chooses: bool, options: int | None = None) -> st
         if options is not None and len(text.options) != options:
             return f"{len(text.options)} options, where the other questions have {options}"
     elif not isinstance(text, str) and not (
-        isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
+        isinstance(text, tuple) and len(text) == 2 and all(isinstance(string, str) for string in text)
     ):
         return f"{text!r:.80} is not a text; allowed are a string, a pair of strings, or Choices(question, options)"
     elif chooses:
         return "no options, and the model is for multiple choice; give Choices(question, options)"
-    if not all(part.strip() for part in strings(text)):
+    if not all(string.strip() for string in strings(text)):
         return "an empty text; drop it, or put a word in its place"
     return None

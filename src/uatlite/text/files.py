@@ -232,14 +232,14 @@ def model_place(name: str | Path) -> str:
 
 def file_beside(name: str | Path, file: str) -> Path | None:
     """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
-    place = model_place(name)
-    if os.path.isdir(place):
-        return Path(place) / file if (Path(place) / file).is_file() else None
+    location = model_place(name)
+    if os.path.isdir(location):
+        return Path(location) / file if (Path(location) / file).is_file() else None
     from transformers.utils import cached_file
 
-    with hub_access(place):
+    with hub_access(location):
         path = cached_file(
-            place,
+            location,
             file,
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,

@@ -49,7 +49,7 @@ def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Te
 
 def _swapped(string: str, seed: int, rate: float) -> str:
     neighbours = enumerate(pairwise(string))
-    swaps = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
+    swaps = [i for i, (first, second) in neighbours if first.isalpha() and second.isalpha() and first != second]
     digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
     rng = random.Random(int.from_bytes(digest))
     swaps.sort(key=lambda i: rng.random())  # only random() gives the same numbers in all versions of Python
@@ -109,4 +109,4 @@ BUCKETS: dict[str, re.Pattern[str]] = {
 def buckets_of(text: Text) -> frozenset[str]:
     """The names of the buckets that a text is in; of a multiple choice only the question is read."""
     parts = (text.question,) if isinstance(text, Choices) else strings(text)
-    return frozenset(name for name, cue in BUCKETS.items() if any(cue.search(part) for part in parts))
+    return frozenset(name for name, cue in BUCKETS.items() if any(cue.search(string) for string in parts))

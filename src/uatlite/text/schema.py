@@ -52,8 +52,8 @@ class Layout:
     @property
     def kind(self) -> Kind:
         """What a model of such rows says about a text."""
-        one: Kind = "one" if self.options is None else "choice"
-        return _SEVERAL.get(self.gold, one)
+        single: Kind = "one" if self.options is None else "choice"
+        return _SEVERAL.get(self.gold, single)
 
     @property
     def form(self) -> _Form:

@@ -35,24 +35,24 @@ _Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, a
 
 def find_rows(task: Task, split: str, given: Path | None = None) -> _Found:
     """The rows of a split from the first place that has them; otherwise an error that says which file to provide."""
-    part = task.splits[split]
+    spec = task.splits[split]
     if task.path is not None:
         return read_rows(task.path), task.layout, str(task.path)
     directory = data_directory(given)
-    if directory is not None and (stem_and_file := local_file(directory, part)):
+    if directory is not None and (stem_and_file := local_file(directory, spec)):
         stem, file = stem_and_file
         caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
         return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
     if task.package is not None:
         return _package_rows(task.package)
-    if task.hub is None or not part.hub or given is not None:
+    if task.hub is None or not spec.hub or given is not None:
         where = f"in {directory}" if directory is not None else "on the hub"
-        raise DataError(f"{task.name}/{split} is not {where}. {layout_hint(task, part)}")
+        raise DataError(f"{task.name}/{split} is not {where}. {layout_hint(task, spec)}")
     try:
-        rows = list(_hub_rows(task.hub, part.hub))
+        rows = list(_hub_rows(task.hub, spec.hub))
     except (DataError, MissingDependency) as error:
-        raise DataError(f"{str(error).rstrip('.')}. {layout_hint(task, part)}") from error
-    return rows, task.hub.layout, f"hub {task.hub.id}, {' + '.join(part.hub)}, rows with a gold label"
+        raise DataError(f"{str(error).rstrip('.')}. {layout_hint(task, spec)}") from error
+    return rows, task.hub.layout, f"hub {task.hub.id}, {' + '.join(spec.hub)}, rows with a gold label"
 
 
 def data_directory(given: Path | None = None) -> Path | None:
@@ -63,19 +63,19 @@ def data_directory(given: Path | None = None) -> Path | None:
     return directory
 
 
-def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
+def local_file(directory: Path, split: Split) -> tuple[str, Path] | None:
     """The first of the split's files that exists, after its stem in the task."""
-    for stem in part.files:
+    for stem in split.files:
         for name in candidate_names(stem):
             if (file := directory / name).is_file():
                 return stem, file
     return None
 
 
-def layout_hint(task: Task, part: Split) -> str:
+def layout_hint(task: Task, split: Split) -> str:
     """One sentence: the file and the columns that the split needs to load from a directory."""
     columns = [*task.layout.columns.values(), task.layout.group]
-    stems = " or ".join(f"{stem}.jsonl" for stem in part.files)
+    stems = " or ".join(f"{stem}.jsonl" for stem in split.files)
     return (
         f"Give --data-dir DIR (or set {VARIABLE}) with DIR/{stems} (or .csv, .tsv, .gz, .parquet), "
         f"columns: {', '.join(column for column in columns if column)}."
@@ -222,7 +222,7 @@ def load(
     """
     task = find_task(task) if isinstance(task, str) else task
     check_choice(f"split of {task.name}", split, task.splits)
-    part = task.splits[split]
+    spec = task.splits[split]
     if rows is None:
         rows, layout, source = find_rows(task, split, Path(data_dir) if data_dir is not None else None)
     else:
@@ -232,14 +232,14 @@ def load(
         first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
         none = f"has no usable row ({len(rejects)} rejected{first})" if rejects else "holds no row"
         raise DataError(f"{task.name}/{split}: {source} {none}.")
-    shared = take_share(examples, part.share, groups)
+    shared = take_share(examples, spec.share, groups)
     if not shared:
         raise DataError(
             f"{task.name}/{split}: none of the {len(examples)} rows of {source} falls into this split; "
             "give more rows, or smaller groups."
         )
     chosen = sample(shared, limit, seed)
-    share = f", {part.share[0]}–{part.share[1]} % of {len(examples):,} rows" if len(shared) != len(examples) else ""
+    share = f", {spec.share[0]}–{spec.share[1]} % of {len(examples):,} rows" if len(shared) != len(examples) else ""
     drawn = f", {len(chosen):,} of {len(shared):,} by seed {seed}" if len(chosen) != len(shared) else ""
     return Dataset(
         name=task.name,

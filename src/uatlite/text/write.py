@@ -61,9 +61,9 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a directory; give the name of a file.")
-    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        file = open(part, "xb")  # noqa: SIM115 - closed below
+        file = open(temporary, "xb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror} ({path.parent}).") from error
     try:
@@ -71,9 +71,9 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        os.replace(temporary, path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
