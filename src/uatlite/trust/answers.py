@@ -131,8 +131,8 @@ class AnswerCalibrator:
         widening = answer_widening(answers, y)
         rows, spread, centre, scale = scaled_rows(answers, y, widening)
 
-        def fitted(part: RegressionRows, strength: float) -> Shrunk:
-            return Shrunk.fit(part, kinds=kinds, strength=strength, prior=_PRIOR, identity=spread)
+        def fitted(sample: RegressionRows, strength: float) -> Shrunk:
+            return Shrunk.fit(sample, kinds=kinds, strength=strength, prior=_PRIOR, identity=spread)
 
         folds = np.random.default_rng(0).permutation(answers.texts) % _FOLDS
         held_out = np.zeros((len(STRENGTHS), len(answers)))
@@ -318,13 +318,13 @@ def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:
     mean over its answers and `SHARED_ROWS` answers of the mean gain. It must exceed half of its standard error. Unseen
     kinds have no parameters of their own.
     """
-    found = np.zeros(kinds + 1, dtype=np.int64)
+    chosen = np.zeros(kinds + 1, dtype=np.int64)
     if not len(kind):
-        return found
+        return chosen
     rows = np.bincount(kind, minlength=kinds) + SHARED_ROWS
     for choice in range(1, len(held_out)):
-        gains = held_out[found[kind], np.arange(len(kind))] - held_out[choice]
+        gains = held_out[chosen[kind], np.arange(len(kind))] - held_out[choice]
         mean = (np.bincount(kind, weights=gains, minlength=kinds) + SHARED_ROWS * gains.mean()) / rows
-        found[:-1][mean > 0.5 * gains.std() / np.sqrt(rows)] = choice
-    found[-1] = held_out[:2].mean(axis=1).argmin()
-    return found
+        chosen[:-1][mean > 0.5 * gains.std() / np.sqrt(rows)] = choice
+    chosen[-1] = held_out[:2].mean(axis=1).argmin()
+    return chosen

@@ -117,16 +117,16 @@ def plan_text_starts(
     from scipy.special import gammaincc, gdtrib
 
     starts: dict[int, float] = {}
-    for factor, part in TEXT_STARTS:
+    for factor, share in TEXT_STARTS:
         units = clump.copy()
         for _ in range(20):
-            units = np.where(wanted_stake(answers, units, target, part * level) > 1.0 / loss, 1.15 * units, units)
+            units = np.where(wanted_stake(answers, units, target, share * level) > 1.0 / loss, 1.15 * units, units)
         jump = (1.0 - target) * units
-        allowed = gdtrib(1.0, 1.0 - part * level, np.maximum(target * answers / jump, 1e-9))
+        allowed = gdtrib(1.0, 1.0 - share * level, np.maximum(target * answers / jump, 1e-9))
         chance = np.where(allowed >= 1.0, gammaincc(np.maximum(allowed, 1.0), SURPLUS * factor * errors / jump), 0.0)
         likely = np.flatnonzero(chance >= chance.max() - 0.01)  # the middle of them bears a wrong plan best
-        place = int(likely[len(likely) // 2]) if chance.any() else len(answers) - 1
-        starts[place] = starts.get(place, 0.0) + part * level
+        start = int(likely[len(likely) // 2]) if chance.any() else len(answers) - 1
+        starts[start] = starts.get(start, 0.0) + share * level
     return sorted(starts.items())
 
 
@@ -141,7 +141,7 @@ def bet(
     order = np.random.default_rng((seed, 1)).permutation(len(counts))
     counts, errors, caps = counts[order], errors[order], most.astype(np.float64)
     gain, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, usual[:, 0])
-    known = (largest_loss(caps, target, kind), target * gain, mean, usual[:, 1])
+    planned = (largest_loss(caps, target, kind), target * gain, mean, usual[:, 1])
     single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
     exact = exact_test(errors.sum(axis=0), counts.sum(axis=0), target)
 
@@ -149,7 +149,7 @@ def bet(
         marks = exact(places, levels)
         several = np.flatnonzero(~single[places]) + places.start
         if len(several):
-            every, game = np.tile(levels, (len(several), 1)), Game(*(values[several] for values in known))
+            every, game = np.tile(levels, (len(several), 1)), Game(*(values[several] for values in planned))
             marks[several - places.start] = won(counts[:, several], errors[:, several], target, every, game)
         return marks
 

@@ -126,7 +126,7 @@ def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[
     The levels sum to `level`.
     """
     shares = planned_shares(rows, len(others), target, level)
-    return [(upper_quantile(others, share), part) for share, part in shares]
+    return [(upper_quantile(others, share), alpha) for share, alpha in shares]
 
 
 def planned_shares(rows: int, others: float, target: float, level: float) -> list[tuple[float, float]]:
@@ -136,8 +136,8 @@ def planned_shares(rows: int, others: float, target: float, level: float) -> lis
     """
     for first in range(len(STARTS) - 1):
         used = STARTS[first:]
-        total = sum(part for _, part in used)
-        shares = [(share, level * part / total) for share, part in used]
+        total = sum(weight for _, weight in used)
+        shares = [(share, level * weight / total) for share, weight in used]
         needed = needed_share(rows, others, target, shares[0][1], _START_ERRORS)
         if needed <= NEAR * shares[1][0]:
             return [(max(needed, shares[0][0]), shares[0][1]), *shares[1:]]

@@ -134,13 +134,13 @@ class Wealth:
         """log M, 0 at the start."""
         return float(np.logaddexp(log_waiting(self.rows), np.logaddexp.reduce(self.capital)))
 
-    def after(self, cells: RankCells, found: Integers, uniforms: Floats) -> tuple["Wealth", Floats]:
+    def after(self, cells: RankCells, indices: Integers, uniforms: Floats) -> tuple["Wealth", Floats]:
         """The capital after some rows, by their cells and uniform numbers, (rows,) each, and log M after each."""
-        factors = log_factors(self._ranks(cells, found, uniforms))
+        factors = log_factors(self._ranks(cells, indices, uniforms))
         run = self.run + np.cumsum(factors, axis=0)
         before = np.vstack([np.zeros(len(BETS)), np.cumsum(factors, axis=0)[:-1]])
         # What begins to bet before a row multiplies with the factors from that row on: divide by those before it.
-        times = self.rows + np.arange(len(found))
+        times = self.rows + np.arange(len(indices))
         begins = np.where(times > 0, log_waiting(times) - np.log(2.0 * (times + SLOWNESS)), -np.inf)
         joining = (begins - np.log(len(BETS)))[:, None] - before
         capital = np.logaddexp(self.capital, np.logaddexp.accumulate(joining, axis=0)) + (run - self.run)
@@ -148,8 +148,8 @@ class Wealth:
         last = len(run) - sums[::-1].argmin(axis=0)  # the last of equals
         after = replace(
             self,
-            rows=self.rows + len(found),
-            counts=self.counts + np.bincount(found, minlength=len(self.counts)),
+            rows=self.rows + len(indices),
+            counts=self.counts + np.bincount(indices, minlength=len(self.counts)),
             capital=capital[-1],
             run=run[-1],
             lowest=sums.min(axis=0),
@@ -157,17 +157,17 @@ class Wealth:
         )
         return after, np.asarray(np.logaddexp(log_waiting(times + 1), np.logaddexp.reduce(capital, axis=1)))
 
-    def _ranks(self, cells: RankCells, found: Integers, uniforms: Floats) -> Floats:
+    def _ranks(self, cells: RankCells, indices: Integers, uniforms: Floats) -> Floats:
         """The smoothed ranks among calibration rows and earlier rows, (rows,); of `fresh`, among those and itself."""
         base = self.counts + (0.0 if self.fresh else cells.weights)
-        own = 1.0 if self.fresh else 0.0
-        joined = np.zeros((len(found), len(base)))
-        joined[np.arange(1, len(found)), found[:-1]] = 1.0
+        itself = 1.0 if self.fresh else 0.0
+        joined = np.zeros((len(indices), len(base)))
+        joined[np.arange(1, len(indices)), indices[:-1]] = 1.0
         weights = base + np.cumsum(joined, axis=0)
-        rows = np.arange(len(found))
-        here = weights[rows, found]
-        below = np.cumsum(weights, axis=1)[rows, found] - here
-        return np.asarray((below + uniforms * (here + own)) / (weights.sum(axis=1) + own))
+        rows = np.arange(len(indices))
+        here = weights[rows, indices]
+        below = np.cumsum(weights, axis=1)[rows, indices] - here
+        return np.asarray((below + uniforms * (here + itself)) / (weights.sum(axis=1) + itself))
 
 
 log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
@@ -234,21 +234,21 @@ class Reference:
     def found(self, scores: ArrayLike, scope: ArrayLike | None) -> dict[str, Integers]:
         """The cell of each new row in each stream, by scores and p-values of scope: (rows,) each."""
         given, p = check_pair(scores, scope)
-        found = {SCORE: self.cells[SCORE].cell(np.searchsorted(self.scores, given, side="left"))}
+        cells = {SCORE: self.cells[SCORE].cell(np.searchsorted(self.scores, given, side="left"))}
         if SCOPE not in self.cells:
-            return found
+            return cells
         if p is None:
             raise InputError("the classifier knows its scope; give the p-values of scope of the new rows too.")
         rows = self.cells[SCOPE].rows
         places = p * (rows + 1) - 1
-        whole = np.round(places)
-        wrong = (np.abs(places - whole) > ROUNDED) | (whole < 0) | (whole > rows)
+        ranks = np.round(places)
+        wrong = (np.abs(places - ranks) > ROUNDED) | (ranks < 0) | (ranks > rows)
         if wrong.any():
             raise DataError(
                 f"the p-value of scope {p[wrong][0]:.6g} is no rank among {rows:,} calibration rows: these rows were "
                 "scored with another calibration. Give the directory that scored them."
             )
-        return {SCOPE: self.cells[SCOPE].cell(whole), **found}
+        return {SCOPE: self.cells[SCOPE].cell(ranks), **cells}
 
 
 @dataclass(frozen=True)
@@ -306,14 +306,14 @@ class Monitor:
 
     def after(self, reference: Reference, scores: ArrayLike, scope: ArrayLike | None) -> tuple["Monitor", Floats]:
         """The monitor after some more rows, and log M after each of them: (rows,) each → (rows,)."""
-        found = reference.found(scores, scope)
-        new = len(found[SCORE])
+        cells = reference.found(scores, scope)
+        new = len(cells[SCORE])
         if not new:
             return self, np.zeros(0)
         evidence, paths = {}, []
         for name, before in self.evidence.items():
             numbers = uniforms((self.seed, 2 * self.epoch + STREAMS.index(name)), before.rows, new)
-            evidence[name], path = before.after(reference.cells[name], found[name], numbers)
+            evidence[name], path = before.after(reference.cells[name], cells[name], numbers)
             paths.append(path)
         logs = np.logaddexp.reduce(paths, axis=0) - np.log(len(paths))
         alarm, over = self.alarm, np.flatnonzero(logs >= -np.log(self.bound))

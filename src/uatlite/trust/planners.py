@@ -68,7 +68,7 @@ def search(plan: Plan, test: Test) -> int | None:
     last, handed_on = None, 0.0
     ends = [*(begin for begin, _ in plan.starts[1:]), len(plan.thresholds) - 1]
     for number, ((begin, level), end) in enumerate(zip(plan.starts, ends, strict=False)):
-        levels = np.cumsum([part for _, part in plan.starts[: number + 1]][::-1])  # its own, and those before it
+        levels = np.cumsum([alpha for _, alpha in plan.starts[: number + 1]][::-1])  # its own, and those before it
         at_level = int(np.argmin(np.abs(levels - level - handed_on)))
         rejected = test(slice(begin, end + 1), levels)[:, at_level]
         passed = len(rejected) if rejected.all() else int(np.argmin(rejected))
@@ -111,8 +111,8 @@ class Planner(ABC):
     def searched(self, target: float) -> Rule:
         """The rule of the search."""
         plan = self.plan(target)
-        place = search(plan, self.test(plan, target))
-        rule = self.rule(target, *((math.inf, None) if place is None else plan.steps[place]))
+        last = search(plan, self.test(plan, target))
+        rule = self.rule(target, *((math.inf, None) if last is None else plan.steps[last]))
         return replace(rule, among=self.among)
 
     def promise(self, target: float) -> Rule:

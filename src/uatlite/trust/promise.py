@@ -130,10 +130,10 @@ class Labelled:
         if self.gold is None or self.text is None or self.wrong is None or not self.gold.sum():
             return rule
         right = rule.reports(self.scores[rule.score], self.text) & ~self.wrong
-        found = np.bincount(self.text[right], minlength=self.size).astype(np.float64)
+        hits = np.bincount(self.text[right], minlength=self.size).astype(np.float64)
         gold = self.gold.astype(np.float64)
-        interval = ratio_interval(found, gold, rule.confidence)
-        return replace(rule, coverage=float(found.sum() / gold.sum()), coverage_interval=interval, covered=self.covered)
+        interval = ratio_interval(hits, gold, rule.confidence)
+        return replace(rule, coverage=float(hits.sum() / gold.sum()), coverage_interval=interval, covered=self.covered)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = No
     """
     _checked(rows, wanted)
     deciding, planning = _planning(rows, wanted, reference)
-    scores, others = (part.scores[wanted.score] for part in (deciding, planning))
+    scores, others = (labelled.scores[wanted.score] for labelled in (deciding, planning))
     if not len(others) or not len(scores):
         raise InputError(
             f"{len(scores)} rows and {len(others)} reference scores; the search needs at least one of each."
@@ -255,8 +255,8 @@ def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], referenc
     alone = replace(wanted, confidence=1.0 - (1.0 - wanted.confidence) / sum(asked))
     kinds = []
     for column, (name, asks) in enumerate(zip(classes, asked, strict=True)):
-        own, others = (part.of(part.columns(len(classes)) == column) for part in (rows, reference))
-        kinds.append(_class_promise(name, asks, own, alone, others))
+        predicted, others = (labelled.of(labelled.columns(len(classes)) == column) for labelled in (rows, reference))
+        kinds.append(_class_promise(name, asks, predicted, alone, others))
     thresholds = np.array([kind.threshold for kind in kinds])
     of_rows = thresholds[rows.columns(len(classes))]
     rule = rule_at(of_rows, rows.scores[wanted.score], rows.errors, wanted, wanted.target)
@@ -275,7 +275,7 @@ def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], referenc
 def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, reference: Labelled) -> KindPromise:
     """The part of one class, from the rows predicted as it; where nothing is asked, all are reported."""
     if asked and rows.size:
-        scores, others = (part.scores[wanted.score] for part in (rows, reference))
+        scores, others = (labelled.scores[wanted.score] for labelled in (rows, reference))
         planner = RowsPlanner(wanted, scores, rows.errors, others, unit=f"rows predicted {name}")
         rule = planner.promise(wanted.target)
         shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
@@ -292,7 +292,7 @@ def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = N
     "per-text". Texts without answers count. Without a reference the texts set aside are labelled, so that their labels
     help to plan.
     """
-    sample, others = (part.ranked(wanted.score) for part in _planning(rows, wanted, reference, PILOT_TEXTS))
+    sample, others = (labelled.ranked(wanted.score) for labelled in _planning(rows, wanted, reference, PILOT_TEXTS))
     if reference is None:
         others = replace(others, chances=learned_chances(others.scores, others.wrong))
     if not len(sample.scores) or not len(others.scores):

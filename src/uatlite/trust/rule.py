@@ -210,7 +210,7 @@ class Rule:
 
         A promise for some classes says nothing about all answers.
         """
-        if not self.promised or not all(part.asked for part in self.per_kind or ()):
+        if not self.promised or not all(promise.asked for promise in self.per_kind or ()):
             return None
         of_texts = None if self.target is None else self.target * texts / max(answers, 1)
         shares = {"per-text": of_texts, "threshold": self.risk_bound, "risk": self.target, "precision": self.target}
@@ -234,9 +234,9 @@ class Rule:
         """What is promised, in a sentence or two for a person."""
         if self.per_kind is not None:
             return _describe_kinds(self, self.per_kind)
-        one = self.kind in ONE_ANSWER
+        single = self.kind in ONE_ANSWER
         if not self.promised:
-            nothing = "Abstain on all" if one else "Report nothing"
+            nothing = "Abstain on all" if single else "Report nothing"
             counted = f" ({self.counted}.)" if self.among[0] > self.texts else ""
             return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}{counted}"
         low, high = self.coverage_interval

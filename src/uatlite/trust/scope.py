@@ -70,17 +70,17 @@ class Gaussians:
         for some, left in ((~alone, degrees - 1), (alone, degrees)):
             if not some.any():
                 continue
-            own, n = classes[some], self.rows[classes[some]]
+            labels, n = classes[some], self.rows[classes[some]]
             w = inverse_factor((self.covariance - ridge) * (degrees / left) + ridge)
             z, means = product(representations[some], w), self.means @ w.T
-            gap = z - means[own]
+            gap = z - means[labels]
             squares, q = squared_gaps(z, means), np.square(gap).sum(axis=1)
             with np.errstate(divide="ignore", invalid="ignore"):
                 gamma = np.where(n > 1, (1.0 - self.shrinkage) * n / ((n - 1) * left), 0.0)
                 mine = np.where(n > 1, n / (n - 1) * q / (1.0 - gamma * q), np.inf)
             cross = (gap * z).sum(axis=1, keepdims=True) - product(gap, means)
             others = (squares + (gamma / (1.0 - gamma * q))[:, None] * cross**2) / (1.0 + 1.0 / self.rows)
-            others[np.arange(len(own)), own] = mine
+            others[np.arange(len(labels)), labels] = mine
             result[some] = others.min(axis=1)
         return result
 

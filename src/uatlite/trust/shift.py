@@ -179,8 +179,8 @@ class ShiftReference:
         """
         new, inside = check_pair(scores, scope)
         if len(new) < CHECKED_ROWS:
-            found, evidence = "Too few rows to tell a shift", f"it takes {CHECKED_ROWS} rows to tell"
-            return ShiftReport(len(new), None, None, self.false_alarm, None, found=found, evidence=evidence)
+            verdict, evidence = "Too few rows to tell a shift", f"it takes {CHECKED_ROWS} rows to tell"
+            return ShiftReport(len(new), None, None, self.false_alarm, None, found=verdict, evidence=evidence)
         p_value = score_p = score_test(new, self.scores)
         scope_p = median = outside = None
         if inside is not None:
@@ -190,12 +190,12 @@ class ShiftReference:
             scope_p = mann_whitney(inside, (np.arange(1, n + 1) + 0.5) / (n + 1))
             median, outside = float(np.median(inside)), float((inside <= self.false_alarm).mean())
             p_value = min(1.0, 2.0 * min(score_p, scope_p))
-        shifted, found = p_value < self.false_alarm, "No shift was found"
+        shifted, verdict = p_value < self.false_alarm, "No shift was found"
         if shifted:
             # Scope alone tells the rows apart, and by less strangeness than that of the calibration rows.
             usual = median is not None and median > 0.5 and 2.0 * score_p >= self.false_alarm
             source = "rows that calibrated the classifier or trained its model"
-            found = f"The rows are too usual, as {source} are" if usual else ShiftReport.found
+            verdict = f"The rows are too usual, as {source} are" if usual else ShiftReport.found
         evidence = f"p = {p_value:.2g}, false alarms {self.false_alarm:g}"
         if outside is not None:
             evidence += (
@@ -203,7 +203,7 @@ class ShiftReference:
                 f"the median p-value of scope is {median:.2f}, expected 0.50"
             )
         tests = score_p, scope_p, median, outside
-        return ShiftReport(len(new), shifted, p_value, self.false_alarm, *tests, found=found, evidence=evidence)
+        return ShiftReport(len(new), shifted, p_value, self.false_alarm, *tests, found=verdict, evidence=evidence)
 
 
 def these(number: int, things: str = "rows") -> str:
