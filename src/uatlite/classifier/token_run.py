@@ -212,9 +212,9 @@ _PRIOR = 0.1
 
 
 def recall_scores(decoded: Sequence[Decoded]) -> Floats:
-    """(found + 0.1) / (found + missed + 0.2), (texts,): what ranks texts where few entities shall be missed.
+    """(right + 0.1) / (right + missed + 0.2), (texts,): what ranks texts where few entities shall be missed.
 
-    Found is the sum of the probabilities of a text's entities; missed is what they lack to 1, and the probability that
+    Right is the sum of the probabilities of a text's entities; missed is what they lack to 1, and the probability that
     one is missed among the other words. Nothing is fitted for it.
     """
     right = np.array([sum(entity.probability for entity in text.entities) for text in decoded], dtype=np.float64)
