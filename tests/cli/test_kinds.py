@@ -237,6 +237,8 @@ def test_picked_rows_are_labelled_and_rechecked(of, suffix, run, tmp_path):
     picked = tmp_path / "picked.jsonl"
     run("predict", of.directory, of.data, "-o", tmp_path / "scored.jsonl", "--keep-text")
     run("pick", tmp_path / "scored.jsonl", "--budget", 150, "--random-share", 1, "-o", picked)
+    unlabelled = run("recheck", of.directory, tmp_path / "scored.jsonl", code=2).err
+    assert "its labels are what the model said, nobody gave them" in unlabelled
     column = {"labels": "labels", "entities": "tags"}.get(of.kind, "label")
     gold = {row["id"]: row[column] for row in rows_of(of.data)}
     rows = [row | {"label": gold[row["id"]]} for row in rows_of(picked) if row["id"] not in ("r3", "r5")]

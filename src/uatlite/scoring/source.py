@@ -35,6 +35,9 @@ READ_BYTES = 1 << 20
 PICKED = {"text": "text", "pair": "text_pair", "options": "options", "label": "label"}
 """Role (`Layout.columns`) -> the column that `pick` writes, whatever it is called elsewhere."""
 
+SCORED = ("reason", "passes", "cut_tokens")
+"""Columns by which rows are known that `predict` wrote."""
+
 Item = Example | Reject
 
 
@@ -99,6 +102,13 @@ class Source:
         """The labelled rows for a product, by the columns that a user asked for or that are stored with it."""
         classes = product.class_names or tuple(ascii_uppercase)
         layout = self.layout(Layout(label=None, codes=classes, meta=("inclusion",)), asked, product.columns)
+        predicted = {gold.field for gold in GOLD.values()}
+        given = self._has(str(layout.label)) and layout.label not in predicted
+        if all(map(self._has, SCORED)) and not (given or asked.get("label")):
+            raise DataError(
+                f"{self.name} was written by uatlite predict: its labels are what the model said, nobody gave them. "
+                "Label rows of it (uatlite pick), or name the column of the given labels: --label COLUMN"
+            )
         return self.labelled(self.gold_layout(layout, product.kind.name), classes, strict=strict, filled=filled)
 
     def check_job(self, job: Job) -> None:
