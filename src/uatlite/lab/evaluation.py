@@ -88,7 +88,7 @@ def _plan(models: Sequence[str], asked: Mapping[str, Any]) -> plans.Plan:
         out_of_scope=plans.choose_out_of_scope(outside, **columns),
         data_dir=data_dir,
         label_order=plans.parse_names(asked["label_order"]),
-        metrics=plans.parse_metrics(asked["metrics"], test.task.kind),
+        metrics=plans.parse_metrics(asked["metrics"], test.task.kind) if asked["metrics"] else None,
         target=asked["target_risk"],
         resampling=Resampling(asked["resamples"], asked["confidence"]),
         **{name: asked[name] for name in ("seeds", "limit", "max_length")},

@@ -191,8 +191,6 @@ DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "mean": (mean, True),
     "difference": (np.subtract, True),
     "reduction": (lambda before, after: 1 - after / before, False),
-    "ratio": (np.divide, False),
-    "spread": (lambda *parts: np.max(parts, axis=0) - np.min(parts, axis=0), False),
 }
 """name -> the function, and whether it is linear"""
 

@@ -308,10 +308,8 @@ def choose_out_of_scope(
     return SetChoice(task, "all")
 
 
-def parse_metrics(text: str | None, kind: Kind = "one") -> tuple[str, ...]:
-    """Names separated by commas, 'all', or None for the default metrics of what a model says about a text."""
-    if text is None:
-        return tuple(OUTCOMES[kind].metrics)
+def parse_metrics(text: str, kind: Kind = "one") -> tuple[str, ...]:
+    """Names separated by commas, or 'all' that there are for what a model says about a text."""
     if text.strip() == ALL_METRICS:
         return tuple(OUTCOMES[kind].every)
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -27,9 +27,6 @@ from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, La
 from uatlite.lab.report.tables import Entry, Row, Table, columns, terminal
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHADES = 6
 SHADINGS = {
@@ -258,15 +255,11 @@ def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading
     return html.encode()
 
 
+@themed()
 def _image(
     explanation: Explanation, maps: AttentionMaps | None, shading: Shading, kind: Literal["svg", "png"]
 ) -> bytes:
     """Sentences, words, layers and maps on one sheet."""
-    with themed():
-        return saved(_sheet(explanation, maps, shading), kind)
-
-
-def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> "Figure":
     from matplotlib.figure import Figure
 
     bars, summary = LayerBars(explanation.layers), explanation.summary
@@ -296,7 +289,7 @@ def _sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shadin
     bars.draw(parts[1].subplots())
     if maps is not None:
         maps.draw(parts[2].subplots(ncols=3))
-    return figure
+    return saved(figure, kind)
 
 
 def _lines(explanation: Explanation, shading: Shading) -> list[list[tuple[str, int]]]:
