@@ -83,8 +83,8 @@ def check_texts(given: Integers, *, answers: int, texts: int) -> None:
         raise InputError("text is not ascending; give the answers in the order of their texts.")
 
 
-ITERATIONS, _TOLERANCE = 100, 1e-9
-"""Of a fit: Newton steps, and the gradient for each row at which it ends."""
+_TOLERANCE = 1e-9
+"""The gradient for each row at which a fit ends."""
 
 STRENGTHS = (0.0, 0.1, 0.25, 0.6, 1.5)
 """Standard deviations of the parameters of a kind around the shared ones, among which cross-validation chooses."""
@@ -208,84 +208,54 @@ class Shrunk:
     weights: Floats
 
     @classmethod
-    def fit(cls, rows: RegressionRows, *, kinds: int, strength: float, prior: float, identity: float) -> Self:
+    def fit(cls, rows: RegressionRows, *, kinds: int, strength: float, prior: float, identity: float) -> "Shrunk":
         """Minimise the penalised NLL; τ is `strength`, and at 0 all kinds share one slope and one bias.
 
         The shared slope has the prior N(identity, prior²), the shared bias and the weights N(0, prior²).
         """
-        columns = rows.columns.shape[1]
-        wide = np.full(columns, prior**-2.0)
-        if strength == 0.0:
-            alone = replace(rows, kind=np.zeros_like(rows.kind))
-            centre = np.concatenate([np.zeros(columns), [identity, 0.0]])
-            params = minimise(alone, np.diag(np.append(wide, [prior**-2.0] * 2)), centre, kinds=1)
-            slope, bias = (np.full(kinds + 1, shared) for shared in params[columns:])
-            return cls(slope, bias, params[:columns])
-        size = columns + 2 * kinds + 2
-        pull = np.zeros((size, size))
-        pull[np.arange(columns), np.arange(columns)] = wide
-        for first, shared in ((columns, size - 2), (columns + kinds, size - 1)):
-            each = np.arange(first, first + kinds)
-            pull[each, each] = strength**-2.0
-            pull[each, shared] = pull[shared, each] = -(strength**-2.0)
-            pull[shared, shared] = kinds * strength**-2.0 + prior**-2.0
-        # The differences between kinds and shared are 0 at the centre.
-        centre = np.concatenate([np.zeros(columns), np.full(kinds, identity), np.zeros(kinds), [identity, 0.0]])
-        params = minimise(rows, pull, centre, kinds=kinds)
-        weights, slopes, biases, _ = np.split(params, [columns, columns + kinds, columns + 2 * kinds])
-        return cls(np.append(slopes, params[-2]), np.append(biases, params[-1]), weights)
+        from scipy.optimize import minimize
+
+        own, columns = kinds if strength else 0, rows.columns.shape[1]  # kinds with parameters of their own
+        tight, wide = strength**-2.0 if strength else 0.0, prior**-2.0
+
+        def model(theta: Floats) -> Shrunk:
+            weights, slopes, biases, shared = np.split(theta, [columns, columns + own, columns + 2 * own])
+            slope, bias = (np.full(kinds + 1 - own, value) for value in shared)
+            return cls(np.append(slopes, slope), np.append(biases, bias), weights)
+
+        def penalised(theta: Floats) -> tuple[float, Floats]:
+            """The sum to minimise, and its gradient."""
+            now = model(theta)
+            logits = now.logits(rows)
+            errors = sigmoid(logits) - rows.right
+            by_kind = (np.bincount(rows.kind, of, minlength=kinds) for of in (errors * rows.x, errors))
+            total = float(losses(logits, rows.right).sum() + 0.5 * wide * np.square(now.weights).sum())
+            gradients, of_shared = [errors @ rows.columns + wide * now.weights], []
+            for values, centre, gradient in zip((now.slopes, now.biases), (identity, 0.0), by_kind, strict=True):
+                apart, moved = values[:own] - values[-1], values[-1] - centre
+                total += 0.5 * float(tight * np.square(apart).sum() + wide * moved**2)
+                gradients.append(gradient[:own] + tight * apart)
+                of_shared.append(gradient[own:].sum() - tight * apart.sum() + wide * moved)
+            return total, np.concatenate([*gradients, of_shared])
+
+        start = np.concatenate([np.zeros(columns), np.full(own, identity), np.zeros(own), [identity, 0.0]])
+        free, positive = (None, None), (0.0, None)
+        bounds = [*[free] * columns, *[positive] * own, *[free] * own, positive, free]
+        exact = {"ftol": 0.0, "gtol": _TOLERANCE * max(len(rows.x), 1)}
+        return model(minimize(penalised, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact).x)
+
+    def logits(self, rows: RegressionRows) -> Floats:
+        """The log-odds that each is right, (rows,)."""
+        return np.asarray(self.slopes[rows.kind] * rows.x + self.biases[rows.kind] + rows.columns @ self.weights)
 
     def losses(self, rows: RegressionRows) -> Floats:
         """-log p of what happened, (rows,)."""
-        logits = self.slopes[rows.kind] * rows.x + self.biases[rows.kind] + rows.columns @ self.weights
-        return losses(logits, rows.right)
+        return losses(self.logits(rows), rows.right)
 
 
 def losses(logits: Floats, right: Marks) -> Floats:
     """-log sigmoid(logit) where right, -log(1 - sigmoid(logit)) elsewhere, (rows,)."""
     return np.asarray(np.logaddexp(0.0, np.where(right, -logits, logits)))
-
-
-def minimise(rows: RegressionRows, pull: Floats, centre: Floats, *, kinds: int) -> Floats:
-    """The parameters θ (weights, slopes, biases, …) that minimise the NLL + (θ - centre)'·pull·(θ - centre)/2.
-
-    The sum is convex: Newton's method, with the bound of the slopes as a projection (Bertsekas, 1982).
-    """
-    from scipy.sparse import csr_array, hstack
-
-    size, columns = rows.columns.shape
-    by_kind = [csr_array((x, (np.arange(size), rows.kind)), (size, kinds)) for x in (rows.x, np.ones(size))]
-    others = csr_array((size, len(centre) - columns - 2 * kinds))
-    design = hstack([csr_array(rows.columns), *by_kind, others], format="csr")
-    turned, entries = design.T.tocsr(), np.diff(design.indptr)
-    bounded = np.zeros(len(centre), dtype=np.bool_)
-    bounded[columns : columns + kinds] = True
-
-    def value(theta: Floats) -> float:
-        return float(losses(design @ theta, rows.right).sum() + 0.5 * (theta - centre) @ pull @ (theta - centre))
-
-    theta, now = centre.copy(), value(centre)
-    for _ in range(ITERATIONS):
-        chances = sigmoid(design @ theta)
-        slope = turned @ (chances - rows.right) + pull @ (theta - centre)
-        free = ~(bounded & (theta <= 0.0) & (slope > 0.0))
-        if not free.any() or np.abs(slope[free]).max() < _TOLERANCE * max(size, 1):
-            break
-        weighted = design.copy()
-        weighted.data *= np.repeat(chances * (1.0 - chances), entries)
-        curvature = (turned @ weighted).toarray() + pull
-        step = np.zeros_like(theta)
-        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
-        for length in 0.5 ** np.arange(27):
-            trial = theta + length * step
-            trial[bounded] = np.maximum(trial[bounded], 0.0)
-            then = value(trial)
-            if then < now:
-                break
-        else:  # to rounding
-            break
-        theta, now = trial, then
-    return theta
 
 
 def scaled_rows(answers: Answers, right: Marks, widening: float) -> tuple[RegressionRows, float, Floats, Floats]:
