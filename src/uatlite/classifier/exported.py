@@ -196,8 +196,7 @@ class OnnxRuntime:
         if tokens is None:
             return replace(plain, given_variance=self._read(method, plain).given_variance)
         chosen = chosen_tokens(plain.logits[0], tokens, batch.rows)
-        states = None if plain.representations is None else plain.representations[chosen]
-        variance = self._read(method, PassLogits(plain.logits[:, chosen], representations=states)).given_variance
+        variance = self._read(method, plain.take(chosen)).given_variance
         if variance is None:
             return plain
         of_tokens = np.full((*chosen.shape, *variance.shape[1:]), np.nan)

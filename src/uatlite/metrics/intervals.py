@@ -199,16 +199,11 @@ def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]
     """Each metric of the rows, by a mapping or by names of `METRICS`."""
     if isinstance(metrics, str):
         raise ConfigurationError(f"metrics={metrics!r} is one string; allowed is a list of names, [{metrics!r}].")
-    if not isinstance(metrics, Mapping):
-        names = list(metrics)
-        for name in names:
-            check_choice("metric", name, METRICS)
-        metrics = {name: METRICS[name] for name in names}
     of = {
         name: Estimate(partial(metric.values, rows), metric.truth and partial(metric.truth, rows), lowest=0.0)
-        for name, metric in metrics.items()
+        for name, metric in (metrics if isinstance(metrics, Mapping) else METRICS).items()
     }
-    return Estimates(of, (len(rows),))
+    return Estimates(of, (len(rows),)).chosen(*metrics)
 
 
 def shift_estimates(in_domain: Rows, shifted: Rows) -> Estimates:

@@ -71,9 +71,6 @@ class WatchedRow:
 
 
 ANSWERED, OUTSIDE, SURE, EXPECTED = SHARES = "answered", "out of scope", "mean confidence", "expected wrong"
-_SUMMED = (
-    "rows", "decided", "answered", "scoped", "outside", "confidence", "squares", "answers", "wrong", "growth"
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,8 +118,9 @@ class HourTally:
         )
 
     def __add__(self, other: "HourTally") -> "HourTally":
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
-        return replace(other, **sums, labels=dict(Counter(self.labels) + Counter(other.labels)))
+        labels = dict(Counter(self.labels) + Counter(other.labels))
+        sums = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "labels"}
+        return HourTally(**sums | {"labels": labels, "log_martingale": other.log_martingale})
 
     def shares(self) -> dict[str, Share]:
         """The shares that are known, by their names in `SHARES`."""

@@ -66,11 +66,6 @@ def label_name(value: object) -> str:
     return value.strip()
 
 
-def _parse_labels(value: object, text: Text, layout: Layout, index: LabelIndex) -> tuple[int, ...]:
-    """The positions of a row's labels, ascending."""
-    return tuple(sorted({index.find(name, layout.label) for name in _label_names(value, layout)}))
-
-
 def _label_names(value: object, layout: Layout) -> list[str]:
     """The names of a label set: a list, or a string as JSON or with commas or semicolons; None is no set."""
     where = f"column {layout.label!r}"
@@ -152,7 +147,9 @@ GOLD: Mapping[Kind, GoldFormat] = {
     "choice": _CLASS,
     "labels": GoldFormat(
         field="labels",
-        parse=_parse_labels,
+        parse=lambda value, text, layout, index: tuple(
+            sorted({index.find(name, layout.label) for name in _label_names(value, layout)})
+        ),
         names=_label_names,
         write=lambda example, labels, layout: [labels[i] for i in example.labels or ()],
         fewest=1,

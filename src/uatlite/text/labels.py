@@ -1,7 +1,7 @@
 """Label names: which column of a model's output is which class of a task, and which class a given label is.
 
 Labels are matched by name, never by position. Two names are the same when they fold to the same form: case, '-', '_'
-and spaces do not count, and the synonyms below are one name. A permutation found by name is applied and reported;
+and spaces do not count, and synonyms (labels.toml) are one name. A permutation found by name is applied and reported;
 anything else is an error that shows both lists.
 """
 
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
@@ -16,24 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import DataError, InputError, nearest
-from uatlite.text.schema import Task
+from uatlite.text.schema import Task, read_tables
 from uatlite.values import Integers
 
-# folded name -> the folded name that it means
-SYNONYMS = {
-    "neg": "negative",
-    "pos": "positive",
-    "entail": "entailment",
-    "entailed": "entailment",
-    "contradict": "contradiction",
-    "not entailment": "non entailment",
-    "not entailed": "non entailment",
-    "nonentailment": "non entailment",
-    "out of scope": "oos",
-    "has answer": "answerable",
-    "no answer": "unanswerable",
-    "not answerable": "unanswerable",
-}
+SYNONYMS: dict[str, str] = read_tables(Path(__file__).with_suffix(".toml"))
 _PLACEHOLDER = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
 
 

@@ -230,18 +230,12 @@ def stakes_of(money: Floats, means: Floats) -> Floats:
     x is the number of errors that may still come, made continuous by the gamma function. Read from a table by linear
     interpolation: any stakes are valid, so that its error costs nothing but power.
     """
+    from scipy.ndimage import map_coordinates
     from scipy.special import ndtri
 
-    table = _table()
-    row = np.clip((np.log(np.maximum(means, 1e-9)) - MEANS[0]) / (MEANS[1] - MEANS[0]), 0.0, len(MEANS) - 1.001)
-    column = np.clip((ndtri(np.clip(money, 1e-9, 1 - 1e-9)) - PROBITS[0]) / (PROBITS[1] - PROBITS[0]), 0.0, None)
-    column = np.minimum(column, len(PROBITS) - 1.001)
-    row, column = np.broadcast_arrays(row, column)
-    i, j = row.astype(np.int64), column.astype(np.int64)
-    down, right = row - i, column - j
-    upper = table[i, j] * (1 - right) + table[i, j + 1] * right
-    lower = table[i + 1, j] * (1 - right) + table[i + 1, j + 1] * right
-    return np.asarray(upper * (1 - down) + lower * down)
+    row = (np.log(np.maximum(means, 1e-9)) - MEANS[0]) / (MEANS[1] - MEANS[0])
+    column = (ndtri(np.clip(money, 1e-9, 1 - 1e-9)) - PROBITS[0]) / (PROBITS[1] - PROBITS[0])
+    return np.asarray(map_coordinates(_table(), np.broadcast_arrays(row, column), order=1, mode="nearest"))
 
 
 @lru_cache(maxsize=1)

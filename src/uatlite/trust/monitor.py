@@ -13,9 +13,11 @@ M is a nonnegative martingale that begins at 1, so that P(M is ever 1/α or more
 
 import hashlib
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -36,23 +38,9 @@ class Bet(NamedTuple):
     score: str
 
 
-BETS: dict[str, Bet] = {
-    "a little low": Bet(0.85, 1.0, "some texts are strange", "a little less sure"),
-    "low": Bet(0.6, 1.0, "many texts are strange", "less sure"),
-    "very low": Bet(0.25, 1.0, "many texts are not of this task", "much less sure"),
-    "a little high": Bet(1.0, 0.85, "texts are a little more alike than the calibration rows", "a little surer"),
-    "high": Bet(1.0, 0.6, "texts are more alike than the calibration rows", "surer"),
-    "very high": Bet(1.0, 0.25, "texts are much more alike than the calibration rows", "much surer"),
-    "at both ends": Bet(
-        0.7, 0.7, "more texts are strange, and more are very usual", "more often very sure, and more often unsure"
-    ),
-    "in the middle": Bet(
-        1.5, 1.5, "fewer texts are strange, and fewer are very usual", "less often very sure, and less often unsure"
-    ),
-}
-"""What is bet on; 'low' is a bet that ranks are low.
-
-A change of all rows is found first by a bold bet, a change of some rows only by a small one."""
+_BETS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+BETS = {name: Bet(**table) for name, table in _BETS.items()}
+"""What is bet on; 'low' is a bet that ranks are low."""
 
 START, SLOWNESS = 0.5, 500.0
 """Half of the capital bets from the first row. Of the rest, 1/(2(t + SLOWNESS)) begins to bet before row t + 1."""
