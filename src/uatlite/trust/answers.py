@@ -215,12 +215,12 @@ class Shrunk:
         """
         from scipy.optimize import minimize
 
-        own, columns = kinds if strength else 0, rows.columns.shape[1]  # kinds with parameters of their own
+        separate, columns = kinds if strength else 0, rows.columns.shape[1]  # kinds with parameters of their own
         tight, wide = strength**-2.0 if strength else 0.0, prior**-2.0
 
         def model(theta: Floats) -> Shrunk:
-            weights, slopes, biases, shared = np.split(theta, [columns, columns + own, columns + 2 * own])
-            slope, bias = (np.full(kinds + 1 - own, value) for value in shared)
+            weights, slopes, biases, shared = np.split(theta, [columns, columns + separate, columns + 2 * separate])
+            slope, bias = (np.full(kinds + 1 - separate, value) for value in shared)
             return cls(np.append(slopes, slope), np.append(biases, bias), weights)
 
         def penalised(theta: Floats) -> tuple[float, Floats]:
@@ -232,15 +232,15 @@ class Shrunk:
             total = float(losses(logits, rows.right).sum() + 0.5 * wide * np.square(now.weights).sum())
             gradients, of_shared = [errors @ rows.columns + wide * now.weights], []
             for values, centre, gradient in zip((now.slopes, now.biases), (identity, 0.0), by_kind, strict=True):
-                apart, moved = values[:own] - values[-1], values[-1] - centre
+                apart, moved = values[:separate] - values[-1], values[-1] - centre
                 total += 0.5 * float(tight * np.square(apart).sum() + wide * moved**2)
-                gradients.append(gradient[:own] + tight * apart)
-                of_shared.append(gradient[own:].sum() - tight * apart.sum() + wide * moved)
+                gradients.append(gradient[:separate] + tight * apart)
+                of_shared.append(gradient[separate:].sum() - tight * apart.sum() + wide * moved)
             return total, np.concatenate([*gradients, of_shared])
 
-        start = np.concatenate([np.zeros(columns), np.full(own, identity), np.zeros(own), [identity, 0.0]])
+        start = np.concatenate([np.zeros(columns), np.full(separate, identity), np.zeros(separate), [identity, 0.0]])
         free, positive = (None, None), (0.0, None)
-        bounds = [*[free] * columns, *[positive] * own, *[free] * own, positive, free]
+        bounds = [*[free] * columns, *[positive] * separate, *[free] * separate, positive, free]
         exact = {"ftol": 0.0, "gtol": _TOLERANCE * max(len(rows.x), 1)}
         return model(minimize(penalised, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact).x)
 
