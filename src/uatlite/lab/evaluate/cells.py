@@ -5,7 +5,7 @@ are declared in TOML. Both are filled by the same measures.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -167,14 +167,6 @@ class Learning:
 
 MARGIN = 0.05
 """How far above chance the accuracy of a model must be that has learned its task."""
-
-
-def most_seeds(entries: Iterable[Learning]) -> list[Learning]:
-    """One entry for each backbone and task: the one over the most seeds."""
-    of_model: dict[tuple[str, str], list[Learning]] = {}
-    for learning in entries:
-        of_model.setdefault((learning.task, learning.backbone), []).append(learning)
-    return [max(same, key=lambda learning: learning.seeds) for same in of_model.values()]
 
 
 # ── filled panels ──────────────────────────────────────────────────────────────────────────────────────────────────

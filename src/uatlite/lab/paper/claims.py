@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from uatlite.lab.evaluate.cells import Cell, Grid, Learning, most_seeds
+from uatlite.lab.evaluate.cells import Cell, Grid, Learning
 from uatlite.lab.evaluate.comparison import Relation, relation
 from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.lab.report.tables import signed
@@ -239,10 +239,11 @@ class Findings:
 
     @cached_property
     def models(self) -> list[Learning]:
-        """Each model on each task, by task and accuracy."""
+        """Each model on each task over the most seeds, by task and accuracy."""
         cells = [cell for table in self.tables for grid in table.grids for cell in grid.cells.values()]
-        models = most_seeds(learning for cell in cells for learning in cell.learning)
-        return sorted(models, key=lambda model: (model.task, model.accuracy))
+        by_seeds = sorted((model for cell in cells for model in cell.learning), key=lambda model: model.seeds)
+        models = {(model.task, model.backbone): model for model in by_seeds}
+        return sorted(models.values(), key=lambda model: (model.task, model.accuracy))
 
     @cached_property
     def claims(self) -> dict[str, list[tuple[str, Verdict]]]:
