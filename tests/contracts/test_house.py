@@ -17,7 +17,7 @@ GRANTED = {
     "any classifier": {"src": 900, "modules": 6},
 }
 """What a capability may add, as its issue names it; tests may grow by as many lines as src."""
-HOUSE = {"src": 33012, "tests": 23458, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
+HOUSE = {"src": 32883, "tests": 23458, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
 """A ratchet that only falls: lower a number whenever the tree falls below it. A number is raised only by an issue that
 names the new one; a change that does not fit below them takes something away first."""
 MOST = {name: most + sum(grant.get(name, 0) for grant in GRANTED.values()) for name, most in HOUSE.items()}
