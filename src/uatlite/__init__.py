@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from uatlite.lab.report.evaluation_page import report as report
     from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
+    from uatlite.passes.config import Layers as Layers
     from uatlite.passes.config import UATConfig as UATConfig
     from uatlite.passes.engine import Samples as Samples
     from uatlite.passes.engine import sample as sample
@@ -36,7 +37,7 @@ _PUBLIC = {
     "uatlite.lab.evaluation": ("evaluate",),
     "uatlite.lab.report.evaluation_page": ("report",),
     "uatlite.model.view": ("dropout_sites",),
-    "uatlite.passes.config": ("DropoutRates", "UATConfig"),
+    "uatlite.passes.config": ("DropoutRates", "Layers", "UATConfig"),
     "uatlite.passes.engine": ("Samples", "sample"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}

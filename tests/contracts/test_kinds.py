@@ -15,15 +15,17 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 
 from reference import BLOCKED
+from uatlite import Layers, UATConfig, attribute
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.classifiers import PRODUCTS, UncertaintyClassifier, UncertaintyTagger, load
 from uatlite.classifier.display import ABSTAINING, BELOW, NO_PROMISE, NO_RULE, OUT_OF_SCOPE
 from uatlite.classifier.export import export
 from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.recheck import read_now, recheck, update
-from uatlite.errors import CalibrationError, InputError, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.methods.distilled import FEATURES
 from uatlite.model.architectures import HEADS
 from uatlite.scoring.job import Job
@@ -194,6 +196,30 @@ def test_what_is_saved_says_the_same(made, tmp_path):
     assert list(again.predict(made.new).rows()) == list(product.predict(made.new).rows())
     assert again.calibration_.describe() == product.calibration_.describe()
     assert product.kind.predictions.words.task in (tmp_path / "saved" / "README.md").read_text()
+
+
+def test_the_layers_with_the_largest_variance_are_chosen_on_calibration_rows(made, tmp_path):
+    product = made.calibrated("mc-component:samples=2,layers=top-1")
+    layers = product.method.config.layers
+    assert layers in (Layers.only("1"), Layers.only("2"))
+    (reason,) = product.calibration_.spending
+    assert product.method.name == "mc-component:samples=2,layers=top-1"
+    assert product.method.changed(samples="3").name == "mc-component:samples=3,layers=top-1"
+    assert product.method.changed(layers="2").name == "mc-component:samples=2,layers=2"
+    shares = [int(share) for share in re.findall(r"(\d+)%", reason)]
+    assert 1 + shares.index(max(shares)) == int(layers.rate_layers)
+    product.save_pretrained(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert again.calibration_.settings == product.calibration_.settings
+    assert list(again.predict(made.new).rows()) == list(product.predict(made.new).rows())
+    with pytest.raises(ConfigurationError, match="chosen on calibration rows"):
+        made.product("uat:layers=top-1").predict(made.new)
+    if made.kind == "one":
+        encoded = [product.tokenizer(text, return_tensors="pt") for text in made.texts]
+        every = UATConfig(gate="none")
+        parts = [attribute(product.model, dict(text), every, output="margin").contributions for text in encoded]
+        expected = torch.cat(parts).mean(dim=0)[1:-1]
+        assert shares == pytest.approx((100 * expected / expected.sum()).tolist(), abs=0.51)
 
 
 def test_slices_are_what_was_said_of_their_texts(made):

@@ -114,6 +114,8 @@ def test_sampled_methods_are_the_engine_under_their_configuration(shared, batch,
         (" uat : penalty = 1 , gate = k ", "uat:penalty=1.0,gate=k"),
         ("uat:uncertainty=cv+ln,per_input=true,embedding=own", "uat:uncertainty=cv+ln,per_input=true,embedding=own"),
         ("mc:rate=0.2", "mc-uniform:rate=0.2"),
+        ("uat:gate_layers=9-11,rate_layers=9-11", "uat:layers=9-11"),
+        ("uat:layers=2&5,gate_layers=top-3", "uat:gate_layers=top-3,rate_layers=2&5"),
         ("mc-global:rate=0.2,attention=own", "mc-global:embedding=0.2,feed_forward=0.2,classifier=0.2"),
     ],
 )

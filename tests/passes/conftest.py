@@ -72,6 +72,14 @@ def u_of_samples(samples, name):
     return statistic(z.std(dim=0) if len(z) > 1 else torch.zeros_like(z[0]), z.mean(dim=0), name)
 
 
+def layers_in(spelt):
+    """The layers of '2&5&9-11', counted from 0; every layer for 'all'."""
+    if spelt == "all":
+        return range(100)
+    ends = [(part.split("-")[0], part.split("-")[-1]) for part in spelt.split("&")]
+    return [number - 1 for first, last in ends for number in range(int(first), int(last) + 1)]
+
+
 class Algorithm1:
     """M passes over a copy of a model, one by one."""
 
@@ -169,7 +177,7 @@ class Algorithm1:
         name = f"{layer}.{role}.{self.calls[layer, role]}"
         self.calls[layer, role] += 1
         rate = self._rate(role, own)
-        if rate == 0:
+        if rate == 0 or (layer >= 0 and layer not in layers_in(self.config.layers.rate_layers)):
             return x
         shape = {2: (1, *x.shape), 3: (1, *x.shape[1:]), 4: tuple(x.shape[1:])}[x.ndim]
         pooled = role == "head" and x.ndim == 2
@@ -185,9 +193,12 @@ class Algorithm1:
             return x * torch.stack([keep[:, p][:, :, p] for p in at])
         return x * torch.stack([keep[0, p] for p in at])
 
+    def gated(self, layer):
+        return layer in self.uncertainty and layer in layers_in(self.config.layers.gate_layers)
+
     def gate_logits(self, logits, layer):
         """a_ij·g(λu_ij), or a_ij - λU_j; logits (rows, heads, query tokens, key tokens)."""
-        if layer not in self.uncertainty or self.config.gate in ("none", "v"):
+        if not self.gated(layer) or self.config.gate in ("none", "v"):
             return logits
         u, penalty, gate = self.uncertainty[layer], self.config.penalty, self.config.gate
         u_i, u_j = u[:, None, :, None], u[:, None, None, :]
@@ -198,7 +209,7 @@ class Algorithm1:
 
     def gate_values(self, values, layer, dims):
         """V_j·g(λU_j), for values with `dims` axes after the tokens' (and heads before them if more than one)."""
-        if layer not in self.uncertainty or self.config.gate not in ("v", "qkv"):
+        if not self.gated(layer) or self.config.gate not in ("v", "qkv"):
             return values
         factor = SHRINK[self.config.form](self.config.penalty * self.uncertainty[layer])
         return values * (factor[:, :, None] if dims == 1 else factor[:, None, :, None])

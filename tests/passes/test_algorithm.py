@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from uatlite import DropoutRates, UATConfig, sample
+from uatlite import DropoutRates, Layers, UATConfig, sample
 from uatlite.errors import ConfigurationError
+from uatlite.model.intervention import EMBEDDINGS
 from uatlite.model.view import view_of
 from uatlite.passes import engine, forward
 from uatlite.passes.config import FORMS, GATES
@@ -42,7 +43,7 @@ def assert_equal(found, expected, real=slice(None), close=1e-3):
 
 
 OUTSIDE = ("deberta-v2", "deberta-v2-conv", "mpnet")
-"""Architectures whose attention logits are out of reach: no gate by column can be applied there."""
+"""Architectures whose attention logits are out of reach; in DeBERTa no gate by column can be applied."""
 
 
 @pytest.mark.parametrize(("estimate", "gate"), [("lagged", "q"), ("closed-form", "qkv"), ("layerwise", "k")])
@@ -51,7 +52,7 @@ def test_folded_passes_equal_the_loop(architecture, model, encoded, estimate, ga
 
     DeBERTa masks all keys of a padding token: padded on the left it leaves no logits that a gate could be added to.
     """
-    if architecture in OUTSIDE:
+    if architecture.startswith("deberta"):
         gate = {"qkv": "v", "k": "q"}.get(gate, gate)
     config = config_of(architecture, samples=5, estimate=estimate, gate=gate, seed=7)
     assert_equal(sample(model, encoded, config), reference(model, architecture, encoded, config))
@@ -79,6 +80,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "values": {"gate": "v"},
     "additive": {"form": "additive", "masks": "stratified"},
     "no attention dropout": {"rates": WITHOUT_ATTENTION},
+    "one layer": {"layers": Layers.only("2"), "gate": "v"},
+    "gates in one, dropout in another": {"layers": Layers("1", "2")},
+    "gates in the last": {"layers": Layers(gate_layers="2"), "estimate": "layerwise"},
 }
 
 
@@ -119,7 +123,9 @@ def test_every_gate_in_every_form(architecture, shared, texts, mixed, gate, form
     """
     batch, model = texts((9, 5, 7)) if architecture.startswith("deberta") else mixed, shared(architecture)
     config = UATConfig(samples=2, penalty=2.5, gate=gate, form=form, estimate="closed-form", rates=EMBEDDING_ALONE)
-    if architecture in OUTSIDE and form != "additive" and gate not in ("q", "v"):
+    reached = ("q", "v", "k") if architecture == "mpnet" else ("q", "v")  # its keys and position terms are in reach
+    product_of_both = architecture == "mpnet" and form == "exp"
+    if architecture in OUTSIDE and form != "additive" and gate not in reached and not product_of_both:
         with pytest.raises(
             ConfigurationError, match=rf"gate='{gate}' with form='{form}'.*position terms.*Use gate 'no"
         ):
@@ -148,6 +154,27 @@ def test_every_statistic_in_the_loop(shared, mixed, estimate, uncertainty, refer
     expected = reference(shared("bert"), "bert", mixed, config)
     close = 5e-3 if uncertainty == "cv" else 1e-3  # the mean that it divides by is nearly 0 for some units
     assert_equal(sample(shared("bert"), mixed, config), expected, close=close)
+
+
+def test_layers_are_those_of_the_loop_in_every_architecture(architecture, shared, texts, mixed, reference):
+    """Also where layers share their weights (ALBERT), and where positions are dropped or a convolution is."""
+    model, batch = shared(architecture), texts((9, 5, 7)) if architecture.startswith("deberta") else mixed
+    found, listed = {}, "1&2-3" if view_of(model).layers > 2 else "1-2"
+    for layers in (Layers(), Layers.only("2"), Layers("2", "1"), Layers.only(listed)):
+        config = config_of(architecture, layers=layers)
+        found[layers] = sample(model, batch, config)
+        assert_equal(found[layers], reference(model, architecture, batch, config))
+    every, one, crossed, listed = (samples.logits for samples in found.values())
+    assert torch.equal(every, listed)
+    for few in (one, crossed):
+        assert (every - few).abs().amax(dim=(0, 2)).min() > 1e-4
+
+
+def test_what_fired_is_said(shared, mixed):
+    rates = replace(EMBEDDING_ALONE, feed_forward=0.3)
+    config = UATConfig(samples=3, penalty=2.0, rates=rates, layers=Layers("1", "2"))
+    fired = {call.layer for call in sample(shared("bert"), mixed, config).fired}
+    assert fired == {EMBEDDINGS, 1}
 
 
 def test_the_first_two_lagged_passes_run_unmodulated(shared, mixed):

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from uatlite import DropoutRates, UATConfig, sample
+from uatlite import DropoutRates, Layers, UATConfig, sample
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import HEAD, Site
@@ -17,7 +17,7 @@ def test_the_defaults_are_the_papers():
     assert (config.samples, config.penalty, config.gate, config.form) == (10, 0.5, "q", "exp")
     assert (config.uncertainty, config.estimate, config.masks) == ("mean-std", "lagged", "independent")
     assert config.rates == DropoutRates(embedding=0.1, attention=0.2, feed_forward=0.3, classifier=None)
-    assert (config.seed, config.per_input) == (0, False)
+    assert (config.seed, config.per_input, config.layers) == (0, False, Layers("all", "all"))
 
 
 def test_fast():
@@ -56,6 +56,7 @@ def test_settings_are_frozen(settings, name):
         ("penalty", float("inf"), "penalty=inf"),
         ("rates", 0.1, "rates=0.1 is not a DropoutRates."),
         ("per_input", 1, "per_input=1 is not True or False."),
+        ("layers", "9-11", "layers='9-11' is not a Layers, such as Layers.only('9-11')."),
     ],
 )
 def test_a_bad_value_is_named_with_the_allowed_ones(setting, value, message):
@@ -84,6 +85,35 @@ def test_rates():
 
 
 @pytest.mark.parametrize(
+    "spelt", ["0", "", "3-1", "top-0", "top", "1,2", "-2", "2&", "2&3-", "2&9-3", "1-1000", "every", None, 3]
+)
+def test_layers_are_numbers_from_1_or_those_with_the_largest_variance(spelt):
+    with pytest.raises(ConfigurationError, match=r"rate_layers=.* names no layers: they are 'all', a range from 1"):
+        Layers(rate_layers=spelt)
+
+
+def test_layers_with_the_largest_variance_are_named():
+    layers, variances = Layers("top-2", "top-3"), [0.3, 0.1, 0.4, 0.3]
+    assert layers.learn
+    assert layers.chosen(variances) == Layers("1&3", "1&3&4")
+    assert Layers("2", "top-1").chosen(variances) == Layers("2", "3")
+    assert Layers("top-5").chosen(variances) == Layers("1&2&3&4")  # it has no more
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (Layers("2-3"), "gate_layers='2-3': this bert has layers 1 to 2, and no layer 3"),
+        (Layers(rate_layers="1&7"), "rate_layers='1&7': this bert has layers 1 to 2, and no layer 7"),
+        (Layers.only("top-1"), "gate_layers='top-1': the layers with the largest variance are chosen on calibration"),
+    ],
+)
+def test_layers_that_a_model_does_not_have_are_refused(shared, texts, layers, message):
+    with pytest.raises(ConfigurationError, match=message):
+        sample(shared("bert"), texts((5,)), UATConfig(samples=2, layers=layers))
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"uncertainty": "cv+ln", "estimate": "closed-form"}, "has no closed form"),
@@ -109,6 +139,7 @@ STORED = [
     UATConfig(),
     UATConfig.fast(samples=10**6, penalty=1e-300, gate="qkv", seed=2**64 - 1, per_input=True),
     UATConfig(form="additive", uncertainty="cv+ln", estimate="layerwise", rates=DropoutRates(1e-9, None, 0.999, 0)),
+    UATConfig(layers=Layers("2&5&9-11", "top-3")),
 ]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from uatlite.errors import check_choice
-from uatlite.methods.method import Method, Passes
-from uatlite.passes.config import COMPONENTS, DropoutRates, UATConfig
+from uatlite.methods.method import CalibrationRows, LearnedMethod, Method, Passes
+from uatlite.passes.config import COMPONENTS, DropoutRates, Layers, UATConfig
 from uatlite.predictive import PassLogits
 from uatlite.spelling import change, spelling
 
@@ -91,6 +91,8 @@ class Sampling(Configured):
 
     key: str = "uat"
     config: UATConfig = STANDARDS["uat"]
+    asked: Layers | None = None
+    """the layers as they were asked for, where calibration rows chose those of the configuration"""
     stochastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -108,8 +110,33 @@ class Sampling(Configured):
     def passes(self) -> int:
         return self.config.samples
 
+    @property
+    def name(self) -> str:
+        config = self.config if self.asked is None else replace(self.config, layers=self.asked)
+        return spelling(self.key, config, STANDARDS[self.key])
+
+    @property
+    def learns(self) -> bool:
+        return self.config.layers.learn
+
+    def changed(self, **settings: str) -> Self:
+        asked = self.config.layers if self.asked is None else self.asked
+        return super(Sampling, replace(self, config=replace(self.config, layers=asked), asked=None)).changed(**settings)
+
     def seeded(self, seed: int) -> Self:
         return replace(self, config=replace(self.config, seed=seed))
+
+    def learn(self, rows: CalibrationRows) -> LearnedMethod:
+        """Choose the layers with the largest V^(l), the mean over the calibration rows to first order."""
+        if not self.learns:
+            return LearnedMethod(self)
+        _, said = rows.teach(LayerVariance(replace(self.config, layers=Layers())))
+        assert said.given_variance is not None
+        variances = said.given_variance.mean(axis=0)
+        config = replace(self.config, layers=self.config.layers.chosen(variances.tolist()))
+        shares = ", ".join(f"{share:.0%}" for share in variances / max(variances.sum(), 1e-300))
+        reason = f"{self.name} became {Sampling(self.key, config).name}: the layers have {shares} of the variance."
+        return LearnedMethod(replace(self, config=config, asked=self.config.layers), reason)
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
         """Logits (samples, batch, classes) of the engine's passes."""
@@ -129,6 +156,37 @@ def method_of_config(config: UATConfig) -> Sampling:
 
 
 @dataclass(frozen=True)
+class LayerVariance(Method):
+    """What layers are chosen by: V^(l) to first order, of the outputs whose variance `analytic` gives.
+
+    It costs one forward and one backward pass a text. Nobody predicts with it.
+    """
+
+    key: ClassVar[str] = "layer-variance"
+    summary: ClassVar[str] = "the variance of each layer, to first order"
+    knows_variance: ClassVar[bool] = True
+    cost: ClassVar[int] = 2
+
+    config: UATConfig = STANDARDS["uat"]
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
+        """Logits (1, batch, classes), and the variance of each layer (batch, layers), summed over a text's outputs."""
+        from uatlite.attribution.first_order import Case, every_logit, first_orders, token_margins
+        from uatlite.attribution.layers import pair_up
+        from uatlite.model.architectures import MULTI_LABEL, head_of
+
+        if tokens is not None:
+            orders, _ = token_margins(model, encoded, self.config, tokens)
+        else:
+            output = every_logit if head_of(model).problem == MULTI_LABEL else "margin"
+            orders = first_orders(Case.of(model, encoded, self.config), output)
+        layers = pair_up(orders.parts.sum(dim=0)[:, 1:-1]).sum(dim=-1)
+        if tokens is not None:  # each token has its text's
+            layers = layers[:, None].expand(-1, orders.logits.shape[1], -1)
+        return Passes(orders.logits[None], layers, representation=orders.representation)
+
+
+@dataclass(frozen=True)
 class Analytic(Configured):
     """The gated model's logits, and to first order the variance that dropout would give their margin.
 
@@ -140,7 +198,9 @@ class Analytic(Configured):
     summary: ClassVar[str] = "UAT-Lite without sampling: the margin's variance from one backward pass; for +its"
     knows_variance: ClassVar[bool] = True
     cost: ClassVar[int] = 2
-    changeable: ClassVar[Collection[str]] = ("penalty", "gate", "form", "uncertainty", "rate", *COMPONENTS)
+    changeable: ClassVar[Collection[str]] = (
+        "penalty", "gate", "form", "uncertainty", "rate", *COMPONENTS, "layers", "gate_layers", "rate_layers"
+    )  # fmt: skip
 
     config: UATConfig = STANDARDS["analytic"]
 

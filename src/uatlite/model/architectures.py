@@ -48,6 +48,8 @@ class Architecture:
     """Whether attention runs through transformers' AttentionInterface."""
     value: str | None = None
     """Outside the interface: the value projection, relative to a layer."""
+    key: str | None = None
+    """Outside the interface: the key projection, where attention takes (hidden, mask, position terms); else None."""
     position: str | None = None
     """A dropout on relative-position embeddings shared by the whole batch, relative to a layer."""
     convolution: str | None = None

@@ -132,6 +132,14 @@ class Intervention:
         """Attention outside the interface: new projected values (rows, tokens, width)."""
         return values
 
+    def at_keys(self, keys: Tensor) -> Tensor:
+        """Attention outside the interface: new projected keys (rows, tokens, width)."""
+        return keys
+
+    def at_bias(self, bias: Tensor) -> Tensor:
+        """Attention outside the interface: new position terms of the logits (rows, heads, queries, tokens)."""
+        return bias
+
 
 _CURRENT: ContextVar[Intervention] = ContextVar("uatlite_intervention")
 
@@ -188,6 +196,11 @@ def narrow(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | 
 def output_hook(change: Callable[[Intervention, Tensor], Tensor]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     """A forward hook through which the running intervention changes a module's output."""
     return lambda module, args, output: change(_CURRENT.get(), output)
+
+
+def change_bias(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A forward pre-hook of attention that takes (hidden, mask, position terms)."""
+    return *args[:2], _CURRENT.get().at_bias(args[2]), *args[3:]
 
 
 def see_states(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:

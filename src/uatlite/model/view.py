@@ -27,6 +27,7 @@ from uatlite.model.intervention import (
     Site,
     Sites,
     attention_function,
+    change_bias,
     enter_layer,
     narrow,
     output_hook,
@@ -248,6 +249,9 @@ def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, 
         rate.register_forward_hook(output_hook(lambda running, x: running.at_probabilities(site, x)))
         values = layer.get_submodule(str(row.value))
         values.register_forward_hook(output_hook(lambda running, x: running.at_values(x)))
+        if row.key is not None:
+            layer.get_submodule(row.key).register_forward_hook(output_hook(lambda running, x: running.at_keys(x)))
+            attention.register_forward_pre_hook(change_bias)
     return site
 
 

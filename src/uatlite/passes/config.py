@@ -1,7 +1,9 @@
 """The settings of a stochastic run: `UATConfig` and `DropoutRates`, frozen values that `uatlite.codec` stores."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from uatlite.codec import NOT_STORED
@@ -70,6 +72,75 @@ class DropoutRates:
         return all(getattr(self, name) == 0 for name in COMPONENTS)
 
 
+ALL_LAYERS, MOST_VARIANCE = "all", "top-"
+_LAYERS = re.compile(r"all|top-[1-9]\d{0,2}|[1-9]\d{0,2}(-[1-9]\d{0,2})?(&[1-9]\d{0,2}(-[1-9]\d{0,2})?)*")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers, counted from 1, in which attention is gated, and in which units are dropped.
+
+    'all'; '9-11', '12' or '2&5&9-11'; or 'top-3', the three with the largest V^(l), chosen on calibration rows. The
+    embedding block and the head are no layers: their rates hold whatever stands here.
+    """
+
+    gate_layers: str = ALL_LAYERS
+    rate_layers: str = ALL_LAYERS
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str) or not _LAYERS.fullmatch(value) or not all(_ranges(value)):
+                raise ConfigurationError(
+                    f"{name}={value!r} names no layers: they are 'all', a range from 1 such as '9-11', several joined "
+                    "by '&' as in '2&5&9-11', or 'top-3' for those with the largest variance."
+                )
+
+    @classmethod
+    def only(cls, layers: str) -> "Layers":
+        """The same layers for both."""
+        return cls(layers, layers)
+
+    @property
+    def learn(self) -> bool:
+        """Whether calibration rows have to choose them."""
+        return any(value.startswith(MOST_VARIANCE) for value in vars(self).values())
+
+    def chosen(self, variances: Sequence[float]) -> "Layers":
+        """The same with the layers named that have the largest of these variances, one for each layer; all if few."""
+        order = sorted(range(1, 1 + len(variances)), key=lambda number: -variances[number - 1])
+        named = {}
+        for name, value in vars(self).items():
+            count = int(value.removeprefix(MOST_VARIANCE)) if value.startswith(MOST_VARIANCE) else 0
+            named[name] = "&".join(map(str, sorted(order[:count]))) if count else value
+        return Layers(**named)
+
+    def check(self, count: int, model: str) -> None:
+        """Raise where a model of so many layers does not have them, or they were not chosen yet."""
+        for name, value in vars(self).items():
+            if value.startswith(MOST_VARIANCE):
+                raise ConfigurationError(
+                    f"{name}={value!r}: the layers with the largest variance are chosen on calibration rows. Calibrate "
+                    "first, or name them, as in '9-11'. Only the methods uat, fast and mc-* choose them."
+                )
+            if (last := max((numbers[-1] for numbers in _ranges(value)), default=0)) > count:
+                raise ConfigurationError(
+                    f"{name}={value!r}: this {model} has layers 1 to {count}, and no layer {last}."
+                )
+
+
+@lru_cache(maxsize=64)
+def _ranges(layers: str) -> tuple[range, ...]:
+    """The numbers of '2&5&9-11', from 1; of all layers, and of those that are not chosen yet, nothing."""
+    if layers == ALL_LAYERS or layers.startswith(MOST_VARIANCE):
+        return ()
+    ends = [[int(end) for end in numbers.split("-")] for numbers in layers.split("&")]
+    return tuple(range(end[0], end[-1] + 1) for end in ends)
+
+
+def _has(layers: str, layer: int) -> bool:
+    return layers == ALL_LAYERS or any(layer + 1 in numbers for numbers in _ranges(layers))
+
+
 @dataclass(frozen=True)
 class UATConfig:
     """The configuration of UAT-Lite. The defaults are the paper's; `UATConfig.fast()` is ours."""
@@ -81,6 +152,7 @@ class UATConfig:
     uncertainty: str = "mean-std"
     estimate: str = "lagged"
     rates: DropoutRates = field(default_factory=DropoutRates, metadata=inner_settings(every="rate", none="own"))
+    layers: Layers = field(default_factory=Layers, metadata=inner_settings(every="layers", none="all"))
     masks: str = "independent"
     seed: int = field(default=0, metadata=NOT_STORED)  # stored beside a method, not in it
     per_input: bool = False
@@ -95,6 +167,7 @@ class UATConfig:
         _check("seed", self.seed, int, lambda v: 0 <= v < 2**64, "a whole number in [0, 2**64)")
         _check("penalty", self.penalty, int | float, lambda v: 0 <= v < float("inf"), "a finite number >= 0")
         _check("rates", self.rates, DropoutRates, lambda v: True, "a DropoutRates")
+        _check("layers", self.layers, Layers, lambda v: True, "a Layers, such as Layers.only('9-11')")
         if not isinstance(self.per_input, bool):
             raise ConfigurationError(f"per_input={self.per_input!r} is not True or False.")
         self._check_modulation()
@@ -117,6 +190,14 @@ class UATConfig:
                 f"gate={self.gate!r} needs token uncertainty, and rates.embedding=0 makes it 0 everywhere. "
                 "Set rates.embedding above 0, or estimate='layerwise', or gate='none'."
             )
+
+    def rate_at(self, site: "Site", layer: int) -> float:
+        """The rate at a site of a model when a layer, counted from 0, calls it; other parts have a number below 0."""
+        return self.rates.at(site) if layer < 0 or _has(self.layers.rate_layers, layer) else 0.0
+
+    def gates_in(self, layer: int) -> bool:
+        """Whether attention is gated in a layer, counted from 0."""
+        return _has(self.layers.gate_layers, layer)
 
     @classmethod
     def fast(cls, **changes: Any) -> "UATConfig":

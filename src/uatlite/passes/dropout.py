@@ -45,7 +45,7 @@ class Noise:
 
     def rate(self, site: Site, layer: int) -> float:
         """The drop probability of a site when `layer` calls it; 0 where nothing is dropped."""
-        return self._config.rates.at(site)
+        return self._config.rate_at(site, layer)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         """The new values (passes · texts, ...) at a call, or the new table that a forward shares."""

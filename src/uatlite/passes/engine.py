@@ -198,8 +198,9 @@ def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], ids: Tensor, real: Te
 def check_samples(view: View, config: UATConfig) -> None:
     """Raise if the configuration cannot be run on this model as it is written."""
     name = view.model.config.model_type
+    config.layers.check(view.layers, name)
     if not view.architecture.interface and config.modulates:
-        check_outside_interface(config.gate, config.form, name)
+        check_outside_interface(config.gate, config.form, name, keys=view.architecture.key is not None)
     deterministic = config.rates.all_zero and config.gate == "none"
     rates = {site: config.rates.at(site) for site in view.sites}
     if not deterministic and not any(rates.values()):
@@ -222,7 +223,7 @@ def check_samples(view: View, config: UATConfig) -> None:
 
 def position_rate(view: View, config: UATConfig) -> float:
     """The rate of the dropout whose mask a whole forward shares, so that passes cannot be folded; 0 without one."""
-    rates = [config.rates.at(site) for site in view.sites if site.role == "position"]
+    rates = [config.rate_at(site, site.layer) for site in view.sites if site.role == "position"]
     return max(rates, default=0.0)
 
 
@@ -263,9 +264,9 @@ def run_chunk(
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
     """Raise unless all sites of the view were reached, as its row in the table says."""
     expected = sum(site.calls for site in view.sites if config.rates.at(site) > 0)
-    if len(run.fired) != expected or run.attended != view.layers:
+    if run.reached != expected or run.attended != view.layers:
         raise ModelError(
-            f"{type(view.model).__name__} reached {len(run.fired)} of {expected} dropout sites and {run.attended} of "
+            f"{type(view.model).__name__} reached {run.reached} of {expected} dropout sites and {run.attended} of "
             f"{view.layers} attentions: its row in the architecture table does not fit this checkpoint. "
             "Please report it with the output of uatlite.dropout_sites(model)."
         )

@@ -52,6 +52,8 @@ class FoldedPasses(Intervention):
         self.layer_uncertainty: list[Tensor] = []
         """with estimate='layerwise', U (texts, tokens) at the entrance of each layer"""
         self.fired: list[SiteCall] = []
+        self.reached = 0
+        """calls of sites that have a rate, also in a layer that drops nothing"""
         self.attended = 0
 
     def enter_layer(self, hidden: Tensor) -> None:
@@ -69,8 +71,8 @@ class FoldedPasses(Intervention):
     def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
         self.attended += 1
         if not self.narrows():
-            return self._attend(site, inputs, self._gates)
-        context, probabilities = self._attend(site, inputs.of_first_token(), self._gates.of_first_token())
+            return self._attend(site, inputs, self._layer_gates)
+        context, probabilities = self._attend(site, inputs.of_first_token(), self._layer_gates.of_first_token())
         return context.expand_as(inputs.query), probabilities
 
     def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor | None]:
@@ -88,10 +90,24 @@ class FoldedPasses(Intervention):
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
         self.attended += 1
-        return self._perturb(site, modulate_probabilities(probabilities, self._gates))
+        return self._perturb(site, modulate_probabilities(probabilities, self._layer_gates))
 
     def at_values(self, values: Tensor) -> Tensor:
-        return values if self._gates.value is None else values * self._gates.value[..., None]
+        factor = self._layer_gates.value
+        return values if factor is None else values * factor[..., None]
+
+    def at_keys(self, keys: Tensor) -> Tensor:
+        factor = self._layer_gates.column
+        return keys if factor is None else keys * factor[..., None]
+
+    def at_bias(self, bias: Tensor) -> Tensor:
+        factor = self._layer_gates.column
+        return bias if factor is None else bias * factor[:, None, None, :]
+
+    @property
+    def _layer_gates(self) -> Gates:
+        """Those of the running layer."""
+        return self._gates if self._config.gates_in(self.layer) else NO_GATES
 
     def _perturb(self, site: Site, x: Tensor) -> Tensor:
         return self.noise.perturb(self._call(site), x)
@@ -101,6 +117,7 @@ class FoldedPasses(Intervention):
         layer = HEAD if site.layer == HEAD else self.layer
         call = SiteCall(site, layer, self._calls[layer, site.role], self.noise.rate(site, layer))
         self._calls[layer, site.role] += 1
+        self.reached += self._config.rates.at(site) > 0
         if call.rate > 0:
             self.fired.append(call)
         return call

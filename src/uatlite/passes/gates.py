@@ -169,17 +169,20 @@ def gates(uncertainty: Tensor, gate: str, form: str, penalty: float) -> Gates:
     return Gates(row=g(scaled) if gate in _ROW else None, column=g(scaled) if gate in _COLUMN else None, value=value)
 
 
-def check_outside_interface(gate: str, form: str, architecture: str) -> None:
+def check_outside_interface(gate: str, form: str, architecture: str, *, keys: bool) -> None:
     """Raise if a gate cannot be applied to attention outside the interface, whose logits are not accessible.
 
     Only the probabilities p are known there. Scaling a row of logits by g gives p^g, renormalised, and adding to the
-    logits multiplies p. Scaling logits by column needs their absolute values, which the softmax loses.
+    logits multiplies p. Scaling logits by column needs their absolute values, which the softmax loses: it can be done
+    before, where `keys`, and the position terms, are within reach.
     """
-    if form != "additive" and gate in _COLUMN:
+    product = form == "exp" or gate == "k"
+    if form != "additive" and gate in _COLUMN and not (keys and product):
+        others = "'q', 'k' or 'v', form='exp'" if keys else "'q' or 'v'"
         raise ConfigurationError(
             f"gate={gate!r} with form={form!r} cannot be applied exactly to {architecture}: its attention logits "
             "have position terms and are out of reach, and a factor by key token cannot be recovered from "
-            "the probabilities. Use gate 'none', 'q' or 'v', or form='additive'."
+            f"the probabilities. Use gate 'none', {others}, or form='additive'."
         )
 
 
