@@ -3,9 +3,10 @@
 `propagate` and the estimator `delta` are first order, from one forward and one backward pass. Two estimators are
 sampled, over the parts of the network in forward order:
 
-`total-variance` is the law of total variance. With S_k = Var(E[y | masks of parts 0..k]) part k contributes
-S_k - S_(k-1), and the contributions sum to Var(y). Take two independent sets of masks A and B, and let y_k be the
-output under A's masks in parts 0..k and B's above. y = y_last and y_k share the masks up to part k and no others, so
+`total-variance` is the law of total variance and the paper's V^(l): the mean of Var(E[y | h^(l)] | h^(l-1)). With S_k =
+Var(E[y | masks of parts 0..k]) part k contributes S_k - S_(k-1), which is that mean, and the contributions sum to
+Var(y). Take two independent sets of masks A and B, and let y_k be the output under A's masks in parts 0..k and B's
+above. y = y_last and y_k share the masks up to part k and no others, so
 Cov(y, y_k) = S_k, and
 
     S_k - S_(k-1) = Cov(y, y_k - y_(k-1)).
@@ -13,7 +14,8 @@ Cov(y, y_k) = S_k, and
 Both terms of the difference have B's masks above, which cancels most of the sampling error. y_(-1) is B alone:
 S_(-1) = 0, and its term is kept because it cancels the same error of the first part.
 
-`_isolated` is the paper's V^(l): the variance of y when only one part drops anything.
+`isolated` is each layer alone: the variance of y when only one part drops anything, so that its input has no noise. The
+estimator `delta` is that to first order.
 
 A part is all site calls of one component in one layer, or of a whole layer. Parts are in forward order: "up to a part"
 means everything that decides the hidden state which the next part receives.
@@ -220,8 +222,8 @@ def attribute(
 ) -> Attribution:
     """Attribute the variance of a classifier's output under dropout to its layers; the model is left untouched.
 
-    `estimator` is 'delta' (first order, one forward and one backward pass), 'total-variance' (sampled; sums to Var(y);
-    2·layers + 3 times `samples` passes) or 'isolated' (the paper's V^(l), each layer and component alone;
+    `estimator` is 'delta' (first order, one forward and one backward pass), 'total-variance' (the paper's V^(l),
+    which sums to Var(y); 2·layers + 3 times `samples` passes) or 'isolated' (each layer and component alone;
     3·layers + 3 times `samples` passes). Without `components` both take layers + 3 times `samples` passes.
 
     `output` names y: 'predicted', 'margin', a class, or two classes. Of the configuration, `samples` and `masks` are
