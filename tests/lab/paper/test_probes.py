@@ -13,9 +13,9 @@ from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 
 
-@pytest.mark.parametrize(("layers", "sizes"), [(12, (4, 4, 4)), (3, (1, 1, 1)), (2, (1, 0, 1)), (6, (2, 2, 2))])
+@pytest.mark.parametrize(("layers", "sizes"), [(12, (4, 4, 3)), (3, (1, 1, 0)), (2, (1, 0, 0)), (6, (2, 2, 1))])
 def test_layers_fall_into_thirds(layers, sizes):
-    groups = [layers_of(name, layers) for name in ("embeddings", "early", "middle", "late", "head")]
+    groups = [layers_of(name, layers) for name in ("embeddings", "early", "middle", "late", "output")]
     assert tuple(map(len, groups[1:4])) == sizes
     assert sorted(place for one in groups for place in one) == list(range(layers + 2))
 

@@ -103,7 +103,7 @@ def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings,
 
 
 def test_what_is_kept_of_a_set_is_of_the_rows_that_it_has(settings, tmp_path):
-    cell = CellSpec(measure="layer-share", contender=parse_contender("uat"), task="sst2", layers="head")
+    cell = CellSpec(measure="layer-share", contender=parse_contender("uat"), task="sst2", layers="output")
     for limit in (4, 6):
         source = FineTunedModels(tmp_path, replace(settings, limit=limit))
         source.fine_tune(source.models(cell)[0][0])

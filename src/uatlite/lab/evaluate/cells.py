@@ -49,7 +49,7 @@ class CellSpec:
     text: str | None = None
     word: str | None = None
     layers: str | None = None
-    """'embeddings', 'early', 'middle', 'late' or 'head'"""
+    """'embeddings', 'early', 'middle', 'late' or 'output'"""
     estimator: str = "delta"
     seeds: int | None = None
     """at most this many seeds: the paper's appendix has one"""
@@ -217,18 +217,17 @@ class Grid:
     def of(cls, panel: Panel, measured: Mapping[tuple[str, str], Cell]) -> "Grid":
         """A panel with its measured cells, and the paper's numbers.
 
-        Derived columns are added, then derived rows: of the rows that `of` names, or of all measured ones.
+        Derived columns are added to each row. A derived row is made of the rows that `of` names, or of all measured
+        ones; its own derived columns are of it: the reduction of a mean, and not the mean of reductions.
         """
         cells, rows = dict(measured), [row.key for row in panel.rows if row.derive is None]
-        for column in panel.columns:
-            if column.derive is not None:
-                keys = [key.rpartition("/") for key in column.of]  # 'row/column' is a cell of another row
-                for row in rows:
-                    cells[row, column.key] = _derived(column, [cells[other or row, key] for other, _, key in keys])
-        for line in panel.rows:
-            if line.derive is not None:
-                for column in panel.columns:
-                    cells[line.key, column.key] = _derived(line, [cells[row, column.key] for row in line.of or rows])
+        for line in (line for line in panel.rows if line.derive is not None):
+            for column in (column for column in panel.columns if column.derive is None):
+                cells[line.key, column.key] = _derived(line, [cells[row, column.key] for row in line.of or rows])
+        for column in (column for column in panel.columns if column.derive is not None):
+            keys = [key.rpartition("/") for key in column.of]  # 'row/column' is a cell of another row
+            for row in panel.rows:
+                cells[row.key, column.key] = _derived(column, [cells[other or row.key, key] for other, _, key in keys])
         return cls(panel, {key: replace(cell, paper=panel.printed(*key)) for key, cell in cells.items()})
 
     @property

@@ -191,6 +191,8 @@ DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "mean": (mean, True),
     "difference": (np.subtract, True),
     "reduction": (lambda before, after: 1 - after / before, False),
+    "deviation": (lambda *parts: np.asarray(np.std(parts, axis=0, ddof=1)), False),
+    "spread": (lambda *parts: np.max(parts, axis=0) - np.min(parts, axis=0), False),
 }
 """name -> the function, and whether it is linear"""
 

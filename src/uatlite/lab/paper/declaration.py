@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ DECLARATIONS = Path(__file__).parent / "declarations"
 NAMES = (
     "main", "shift", "selective", "selective-ood", "hans", "gates", "components", "penalty-forms", "global-mc",
     "aggregation", "rescaling", "correlation", "definitions", "negation", "negation-attention", "buckets",
-    "sensitivity", "characters", "probes", "layers", "backbones", "scaling", "latency", "clinc",
+    "sensitivity", "characters", "probes", "layers", "backbones", "base-size", "scaling", "latency", "clinc",
 )  # fmt: skip
 """In the order in which `reproduce all` prints them."""
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -145,26 +145,26 @@ _SUBSTITUTED = (
 
 
 def substitute_backbones(declaration: Declaration, backbones: Sequence[str]) -> Declaration:
-    """Put the given backbones, in turn, in place of the paper's, the last one in all that are left.
+    """Put the given backbones, in turn, in place of those that the rows name, the last one in all that are left.
 
-    Sizes of a family get one row each. Nothing is claimed of rows that are gone.
+    Rows of ours, and sizes of a family, need a backbone of their own. Nothing is claimed of rows that are gone.
     """
-    if not backbones or not any("backbone" in row.coordinates for panel in declaration.panels for row in panel.rows):
+    named = dict.fromkeys(row.coordinates.get("backbone") for panel in declaration.panels for row in panel.rows)
+    named.pop(None, None)
+    if not backbones or not named:
         return declaration
-    panels = tuple(
-        replace(panel, rows=tuple(_substituted(panel.rows, backbones, declaration.sizes)))
-        for panel in declaration.panels
-    )
+    given = dict(zip(named, backbones, strict=False))
+
+    def substituted(rows: Sequence[Line]) -> Iterator[Line]:
+        for row in rows:
+            name, last = row.coordinates.get("backbone"), None if declaration.sizes or row.ours else backbones[-1]
+            if name is None:
+                yield row
+            elif backbone := given.get(name, last):
+                heading = f"{Path(backbone).name} for {row.heading}"
+                yield replace(row, heading=heading, coordinates={**row.coordinates, "backbone": backbone})
+
+    panels = tuple(replace(panel, rows=tuple(substituted(panel.rows))) for panel in declaration.panels)
     changed = replace(declaration, panels=panels, notes=(*declaration.notes, _SUBSTITUTED))
     claims = (claim for claim in declaration.claims if changed.lines.keys() >= set(claim.addresses))
     return replace(changed, claims=tuple(claims))
-
-
-def _substituted(rows: Sequence[Line], backbones: Sequence[str], sizes: bool) -> Iterator[Line]:
-    given = chain(backbones, repeat(None if sizes else backbones[-1]))
-    for row in rows:
-        if "backbone" not in row.coordinates:
-            yield row
-        elif backbone := next(given):
-            heading = f"{Path(backbone).name} for {row.heading}"
-            yield replace(row, heading=heading, coordinates={**row.coordinates, "backbone": backbone})

@@ -37,6 +37,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Estimate
+from uatlite.metrics.rows import ratio
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.view import view_of
@@ -136,38 +137,57 @@ def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
 
 # ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_GROUPS = ("embeddings", "early", "middle", "late", "head")
-SAMPLES = 200
-"""Passes of each kind, for an estimator that samples."""
+_GROUPS = ("embeddings", "early", "middle", "late", "output")
+SAMPLES = 50
+"""Passes of each kind for a text, or for a block of an example's, with an estimator that samples."""
+BLOCKS = 20
+"""Blocks of passes of a single example: with nothing else to resample, its interval is over them."""
 
 
-def layer_share(cell: CellSpec, runs: Runs) -> Measurement | Sampled:
-    """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
+def layer_share(cell: CellSpec, runs: Runs) -> Sampled:
+    """The share of the variance that a group of layers contributes: of the sums over the texts of the cell.
+
+    A single example, as the paper's, is sampled in many blocks of passes, which are resampled in place of texts.
+    """
     check_choice("layers", cell.layers, _GROUPS)
 
-    def shares_of(prepared: Prepared, config: UATConfig) -> Arrays:
-        """(texts, layers + 2)"""
+    def contributions_of(prepared: Prepared, config: UATConfig) -> Arrays:
+        """(texts or blocks, layers + 2), each with masks of its own"""
         ids = subset_ids(prepared.dataset, cell.subset, cell.rows)
-        attributed = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
         texts = [prepared.tokens.pad([i]) for i, name in enumerate(prepared.dataset.ids) if name in ids]
-        shares = [attributed(prepared.checkpoint.model, text, config).shares.cpu().numpy() for text in texts]
-        return {"shares": np.concatenate(shares).astype(np.float64)}
+        attributed = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
+        every = [
+            attributed(prepared.checkpoint.model, text, replace(config, seed=config.seed + _APART * i)).contributions
+            for i, text in enumerate(texts * (BLOCKS if len(texts) == 1 else 1))
+        ]
+        return {"contributions": torch.cat(every).cpu().numpy().astype(np.float64)}
 
     every, others = replace(cell, rows=None), (cell.rows, cell.subset, cell.estimator)
-    shares = [_of_rows("layers", every, job, runs, shares_of, *others)["shares"] for job in runs.jobs(cell)]
-    columns = layers_of(str(cell.layers), shares[0].shape[1] - 2)
-    of_group = [values[:, columns].sum(axis=1) for values in shares]
-    if len(of_group[0]) == 1:  # a single example, as in the paper: nothing to resample
-        return Measurement(tuple(float(values[0]) for values in of_group), rows=1)
-    return mean_over_rows(cell, of_group)
+    seeds = [
+        _of_rows("layers", every, job, runs, contributions_of, *others)["contributions"] for job in runs.jobs(cell)
+    ]
+    columns = layers_of(str(cell.layers), seeds[0].shape[1] - 2)
+    estimates = (Estimate(partial(_share, of_seed[:, columns].sum(axis=1), of_seed.sum(axis=1))) for of_seed in seeds)
+    return over_rows(cell, estimates, len(seeds[0]))
+
+
+_APART = 1009
+"""Between the seeds of two texts."""
+
+
+def _share(group: Floats, total: Floats, counts: Floats) -> Floats:
+    return ratio(counts @ group, counts @ total)
 
 
 def layers_of(group: str, layers: int) -> list[int]:
-    """The places of a group among embeddings, layers 1 .. L and head: thirds of the depth; the last layer is late."""
-    if group in ("embeddings", "head"):
-        return [0 if group == "embeddings" else layers + 1]
+    """The places of a group among embeddings, layers 1 .. L and head.
+
+    As in the paper's table, early, middle and late are thirds of the depth, and the last layer stands with the output.
+    """
+    if group in ("embeddings", "output"):
+        return [0] if group == "embeddings" else [layers, layers + 1]
     third = _GROUPS.index(group) - 1
-    return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
+    return [1 + layer for layer in range(layers - 1) if 3 * layer // layers == third]
 
 
 # ── token uncertainty ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,12 +196,10 @@ def layers_of(group: str, layers: int) -> list[int]:
 
 
 def correlation(cell: CellSpec, runs: Runs) -> Sampled:
-    """'spearman:U,entropy', 'pearson:U,norm', or 'partial:U,entropy,norm': ranks with the last one held fixed."""
+    """'pearson:U,norm', 'spearman:U,norm'; 'partial:U,entropy,norm' and 'partial-ranks:…' with the last held fixed."""
     kind, _, names = cell.measure.partition(":")
-    signals = token_signals(cell, runs)
-    values = [
-        [seed[name] if kind == "pearson" else rankdata(seed[name]) for name in names.split(",")] for seed in signals
-    ]
+    signals, ranks = token_signals(cell, runs), kind in ("spearman", "partial-ranks")
+    values = [[rankdata(seed[name]) if ranks else seed[name] for name in names.split(",")] for seed in signals]
     return _over_texts(cell, values, signals)
 
 
@@ -290,6 +308,17 @@ def parameters(cell: CellSpec, runs: Runs) -> Measurement:
     return Measurement((runs.source.load(models_of(cell, runs)[0]).model.num_parameters() / 1e6,))
 
 
+def row_count(cell: CellSpec, runs: Runs) -> Measurement:
+    """How many rows a cell is about."""
+    return Measurement((float(len(runs.outcomes(cell)[0].rows)),))
+
+
+def pass_count(cell: CellSpec, runs: Runs) -> Measurement:
+    """How many passes a text takes; 'passes:3' in units of three."""
+    count = cell.passes or cell.contender.method.passes
+    return Measurement((count / int(cell.measure.partition(":")[2] or 1),))
+
+
 def latency(cell: CellSpec, runs: Runs) -> Measurement:
     """Milliseconds for 32 texts of 128 tokens, end to end; the deviation is over runs."""
     return Measurement(tuple(1000 * _latencies(cell, runs)[cell.contender.name]))
@@ -343,12 +372,14 @@ def _of_models(value: Callable[[CellSpec, Model, Runs], float], decimals: int = 
 
 
 PROBED: dict[str, Measure] = {
-    **dict.fromkeys(("pearson", "spearman", "partial"), Measure(correlation, no_jobs)),
+    **dict.fromkeys(("pearson", "spearman", "partial", "partial-ranks"), Measure(correlation, no_jobs)),
     "rank-stability": Measure(rank_stability, no_jobs),
     "attention-cosine": Measure(attention_cosine, no_jobs),
     **{name: _of_models(word_attention, decimals=4) for name in ATTENTION},
     "layer-share": Measure(layer_share, no_jobs),
     **{name: _of_models(probe) for name in PROBES},
+    "rows": Measure(row_count, decimals=0, of_learning=False),
+    "passes": Measure(pass_count, no_jobs, decimals=2, of_learning=False),
     "parameters": Measure(parameters, no_jobs, decimals=1, of_learning=False),
     "latency": Measure(latency, no_jobs, decimals=1, of_learning=False),
     "latency-ratio": Measure(latency_ratio, no_jobs, decimals=2, of_learning=False),
