@@ -2,15 +2,15 @@
 
     python benchmarks/attribution.py agreement MODEL DATA [--texts 200] [--samples 1000] [--pairs 1000]
     python benchmarks/attribution.py cost MODEL DATA [--texts 200]
+    python benchmarks/attribution.py where MODEL TASK OUT [--texts 2000]
 
 MODEL is the directory of a fine-tuned classifier, DATA a JSONL file (also .gz) with `text`, or `text_a` and `text_b`.
 The paper's rates and gate. In `agreement` every eight texts have masks of their own, so that means over texts rest on
 texts/8 times as many draws as there are passes. `cost` compares with the Hugging Face model in eval mode (SDPA,
-inference mode) on the same batches of 32; the contenders take turns and the medians are shown.
+inference mode) on the same batches of 32; the contenders take turns. `where` has U anew in each layer, and gates and
+dropout in some layers alone; one seed of masks, intervals over test rows.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,9 +20,9 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness import head, line, parser_of
+from harness import change, head, line, parser_of, ratios
+from uatlite import evaluate
 from uatlite.attribution.layers import Attribution, attribute, propagate
-from uatlite.lab.bench import take_turns
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.passes.config import UATConfig
@@ -33,6 +33,10 @@ CONFIG = UATConfig()
 BATCHES = {"agreement": 8, "cost": 32}
 ROUNDS = 15
 Encoded = dict[str, Tensor]
+WHERE = (
+    "uat+ts,uat:estimate=closed-form+ts,uat:estimate=layerwise+ts,uat:layers=top-2+ts,uat:gate_layers=top-2+ts,"
+    "uat:rate_layers=top-2+ts,uat:layers=4-5+ts,mc-component+ts,base+ts"
+)
 
 
 def read_texts(path: Path, count: int) -> list[Text]:
@@ -51,19 +55,12 @@ def load(directory: str, path: Path, count: int, size: int) -> tuple[PreTrainedM
 
 def attribute_all(model: PreTrainedModel, batches: list[Encoded], seed: int = 0, **how: object) -> Attribution:
     """One attribution of all texts, without components."""
-    started = time.perf_counter()
     found = [
         attribute(model, batch, replace(CONFIG, seed=seed + number), components=False, **how)  # type: ignore[arg-type]
         for number, batch in enumerate(batches)
     ]
-    print(f"  {how}: {time.perf_counter() - started:.0f} s", flush=True)
-    return replace(
-        found[0],
-        components=None,
-        contributions=torch.cat([part.contributions for part in found]),
-        total=torch.cat([part.total for part in found]),
-        logits=torch.cat([part.logits for part in found]),
-    )
+    joined = {name: torch.cat([getattr(part, name) for part in found]) for name in ("contributions", "total", "logits")}
+    return replace(found[0], components=None, **joined)
 
 
 def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pairs: int) -> None:
@@ -72,21 +69,17 @@ def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pair
     # other seeds: Var(y) of the isolated run must not rest on the same passes
     total = attribute_all(model, batches, seed=10_000, estimator="total-variance", samples=pairs)
     shares = {found.estimator: found.shares.mean(dim=0) for found in (delta, isolated, total)}
-    print("\nMean shares by layer")
     head("estimator", *delta.layers, left=1 + len(delta.layers))
     for name, values in shares.items():
         line(name, *(f"{value:.3f}" for value in values.tolist()))
     variance, summed, alone = isolated.total, total.contributions.sum(dim=1), isolated.contributions.sum(dim=1)
-    largest = (shares["delta"] - shares["isolated"]).abs().max()
     head("what", "value", left=2)
-    line("largest difference of the mean shares, delta against isolated", f"{largest:.3f}")
-    correlation = spearmanr(delta.total, variance)[0]
-    line("rank correlation over texts of Var(y), delta against sampled", f"{correlation:.3f}")
+    apart = (shares["delta"] - shares["isolated"]).abs().max()
+    line("largest difference of the mean shares, delta against isolated", f"{apart:.3f}")
+    line("rank correlation over texts of Var(y), delta against sampled", f"{spearmanr(delta.total, variance)[0]:.3f}")
     line("sum of total-variance contributions / Var(y) of the same passes", ratio_of_sums(summed, total.total))
     line("sum of total-variance contributions / Var(y) of other passes", ratio_of_sums(summed, variance))
     line("mean Var(y), sampled", f"{variance.mean():.3f}")
-    line("mean sum of the isolated variances", f"{alone.mean():.3f}")
-    line("mean sum of the delta terms", f"{delta.total.mean():.3f}")
     line("sum of the isolated variances / Var(y)", ratio_of_sums(alone, variance))
     line("sum of the delta terms / Var(y)", ratio_of_sums(delta.total, variance))
 
@@ -106,29 +99,36 @@ def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:
             for batch in batches:
                 model(**batch)
 
-    contenders: dict[str, Callable[[], object]] = {
-        "deterministic": deterministic,
-        "delta": lambda: [attribute(model, batch, CONFIG) for batch in batches],
-        "analytic": lambda: [propagate(model, batch, CONFIG) for batch in batches],
-    }
-    head("what", "ms a text", "/ deterministic", left=3)
-    texts = sum(len(batch["input_ids"]) for batch in batches)
-    for name, timed in take_turns(contenders, "deterministic", ROUNDS).items():  # type: ignore[arg-type]
-        line(name, f"{1000 * timed.seconds / texts:.2f}", f"{timed.ratio:.2f}")
+    timed = {"delta": attribute, "analytic": propagate}
+    runs = {name: lambda run=run: [run(model, batch, CONFIG) for batch in batches] for name, run in timed.items()}
+    head("what", "/ deterministic")
+    for name, ratio in ratios(runs, deterministic, ROUNDS).items():
+        line(name, f"{ratio:.2f}")
+
+
+def where(model: str, task: str, out: Path, rows: int) -> None:
+    how = {"methods": WHERE, "metrics": "ece,nll,aurc", "seeds": 1, "resume": True}
+    (scored,) = evaluate(model, out, task=task, limit=rows, **how).sets
+    head(f"{task}, {scored.rows:,} rows", *(f"{metric}, less uat+ts" for metric in ("ECE", "NLL", "AURC")))
+    for name, scores in scored.scores.items():
+        gaps = [(score.mean, score.differences.get("uat+ts")) for score in scores.values()]
+        line(f"`{name}`", *(f"{mean:.4f}" + (f", {change(gap)}" if gap else "") for mean, gap in gaps))
 
 
 def main() -> None:
     parser = parser_of(__doc__, texts=200, samples=1000, pairs=1000)
-    parser.add_argument("part", choices=("agreement", "cost"))
+    parser.add_argument("part", choices=("agreement", "cost", "where"))
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     chosen = parser.parse_args()
-    model, batches = load(chosen.model, chosen.data, chosen.texts, BATCHES[chosen.part])
     print(f"{chosen.model}, {chosen.texts} texts of {chosen.data.name}, {torch.get_num_threads()} threads", flush=True)
-    if chosen.part == "cost":
-        cost(model, batches)
+    if chosen.part == "where":
+        where(chosen.model, str(chosen.data), chosen.out, chosen.texts)
+    elif chosen.part == "cost":
+        cost(*load(chosen.model, chosen.data, chosen.texts, BATCHES["cost"]))
     else:
-        agreement(model, batches, chosen.samples, chosen.pairs)
+        agreement(*load(chosen.model, chosen.data, chosen.texts, BATCHES["agreement"]), chosen.samples, chosen.pairs)
 
 
 if __name__ == "__main__":
