@@ -50,6 +50,23 @@ class Words:
         return [(end - 1 - len(token), end - 1) for token, end in zip(self.tokens, ends, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """What another classifier says of a text, which stands for the text where no model reads it."""
+
+    logits: tuple[float, ...]
+    """by class; log-probabilities are logits too"""
+    vector: bytes = b""
+    """the text's embedding in float32, where there is one"""
+    text: str = ""
+    """to show to a reader, where it is known"""
+
+    def columns(self, *, vector: bool = True) -> dict[str, object]:
+        """As `predict` and `pick` write them, to be read again."""
+        listed = {"embedding": np.frombuffer(self.vector, np.float32).tolist()} if self.vector and vector else {}
+        return {"logits": list(self.logits), **listed}
+
+
 class Span(NamedTuple):
     """An entity of a text: the characters from `start` to before `end`, and its type."""
 
@@ -58,8 +75,9 @@ class Span(NamedTuple):
     label: str
 
 
-# What is classified: one text, as a string or as words; a pair (premise and hypothesis, question and context); choices.
-Text = str | tuple[str, str] | Choices | Words
+# What is classified: one text, as a string or as words; a pair (premise and hypothesis, question and context); choices;
+# or the scores that another classifier gave it.
+Text = str | tuple[str, str] | Choices | Words | ScoredText
 
 
 def counted(number: int, what: str = "row", others: str = "") -> str:
@@ -71,7 +89,7 @@ def strings(text: Text) -> tuple[str, ...]:
     """Every string of a text, in order: one, two, or the question followed by its options. Words are one string."""
     if isinstance(text, Choices):
         return (text.question, *text.options)
-    if isinstance(text, Words):
+    if isinstance(text, Words | ScoredText):
         return (text.text,)
     return (text,) if isinstance(text, str) else text
 

@@ -27,10 +27,12 @@ from uatlite.trust.promise import FITTING_SHARE, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Wanted
 from uatlite.trust.scope import ScopeFit, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS
-from uatlite.values import Integers, Marks, Text
+from uatlite.values import Floats, Integers, Marks, Text
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
+FEW_VALUES = 10
+"""A score with so many values, or fewer, is warned of."""
 FEWEST_DOUBTED = 40
 """Calibration texts that were abstained on; fewer do not fit a calibrator of their own for a second look."""
 
@@ -146,7 +148,7 @@ def calibrate(
         raise CalibrationError(f"{share}: {error}") from error
     said = kind.predictions.of(data.texts, reading, calibrator, classes)
     enough, scope = len(gold) >= REFERENCE_ROWS, None
-    if enough:
+    if enough and reading.representations is not None:
         read = reading.representations, reading.scope_logits
         scope = fit_scope(reference, *read, false_alarm=options.false_alarm)
     inside = everything if scope is None or scope.inside is None else scope.inside
@@ -177,7 +179,20 @@ def calibrate(
         shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,
         second_look=None if options.second_look is None else _second_look(options, data, gold, decided),
         spending=(learned.reason,) if learned.reason else (),
+        ties=_ties(said.scores(asked[0].score), asked[0].score),
         **vars(kind.evidence(said, gold, reading, partial(data.read, BASE), calibrator, options, free)),
+    )
+
+
+def _ties(scores: Floats, name: str) -> str:
+    """What it means that scores (answers,) have few values; nothing where they have many."""
+    values, counts = np.unique(scores, return_counts=True)
+    if len(values) > FEW_VALUES or len(scores) < REFERENCE_ROWS:
+        return ""
+    tied, most = counts[counts > 1].sum() / len(scores), counts.max() / len(scores)
+    return (
+        f"The score {name} has {len(values)} values only: {tied:.1%} of the rows share theirs with others, {most:.1%} "
+        "have the commonest. Rows that tie are answered or not together, so that the coverage changes in steps."
     )
 
 

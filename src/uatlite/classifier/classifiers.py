@@ -16,8 +16,9 @@ from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import KINDS, Product, model_files, open_files
 from uatlite.classifier.record import AskedOfClasses, AskedOfEntities, AskedOfLabels, Figures, measured_figures
-from uatlite.classifier.runtime import Config, is_exported
+from uatlite.classifier.runtime import SCORES_MANIFEST, Config, is_exported
 from uatlite.classifier.saving import Stored
+from uatlite.classifier.scores import load_scores
 from uatlite.classifier.tags import STRATEGIES
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.text.labels import class_indices
@@ -94,7 +95,7 @@ class UncertaintyClassifier(Product[ClassPredictions]):
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
-        checked, predictor = self.kind.texts(texts, self.class_names), self.predictor()
+        checked, predictor = self.kind.texts(self.runtime.taken(texts), self.class_names), self.predictor()
         gold = self.gold_of(checked, labels, self.class_names)
         reading = self.kind.read(self.runtime, checked, predictor.settings)
         said = predictor.said(checked, reading, second_look=False)
@@ -286,6 +287,8 @@ def load(
 
 def product_class(name: str | Path) -> type[AnyProduct]:
     """The class that a model is for, by its configuration alone."""
+    if is_exported(name, SCORES_MANIFEST):
+        return _product_of(load_scores(name).kind)
     return _product_of(read_manifest(name).kind if is_exported(name) else model_files().answering_of(name))
 
 

@@ -35,8 +35,8 @@ def with_gradients(predictor: "Predictor") -> TorchRuntime:
     if isinstance(predictor.runtime, TorchRuntime):
         return predictor.runtime
     raise ModelError(
-        "an exported model cannot be explained and does not show its token uncertainty; use the checkpoint that it was "
-        "exported from."
+        f"{predictor.runtime.architecture} cannot be explained here and does not show its token uncertainty: an "
+        "exported model or scores have no gradients; use the PyTorch checkpoint."
     )
 
 

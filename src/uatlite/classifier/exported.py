@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite import codec
-from uatlite.classifier.runtime import MANIFEST, TokenChoice, chosen_tokens
+from uatlite.classifier.runtime import MANIFEST, TokenChoice, TokenRuntime, chosen_tokens
 from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokens import FILE, Batch, FastTokenizer, TokenizerSettings
 from uatlite.predictive import PassLogits
@@ -117,8 +117,10 @@ _OPENING = threading.Lock()
 
 
 @dataclass(eq=False)
-class OnnxRuntime:
+class OnnxRuntime(TokenRuntime):
     """An exported classifier, ready to run."""
+
+    usage = "These are ONNX graphs; pip install 'uatlite[onnx]' runs them without PyTorch."
 
     directory: Path
     manifest: Manifest

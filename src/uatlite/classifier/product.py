@@ -15,13 +15,14 @@ from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import AnyKind, Reading, Said
 from uatlite.classifier.calibrate import CalibrationTexts, calibrate
 from uatlite.classifier.entities import ENTITIES
-from uatlite.classifier.exported import OnnxRuntime, load_exported
+from uatlite.classifier.exported import load_exported
 from uatlite.classifier.many_labels import LABELS
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.record import AskedOfAll, Calibration, CalibrationOptions, Figures, SecondLook
 from uatlite.classifier.runtime import (
     DEFAULT_METHOD,
+    SCORES_MANIFEST,
     Config,
     Runtime,
     Settings,
@@ -30,6 +31,7 @@ from uatlite.classifier.runtime import (
     method_of,
     tokenizer_fingerprint,
 )
+from uatlite.classifier.scores import load_scores
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
@@ -37,7 +39,7 @@ from uatlite.model.architectures import HEADS, check_classifier, unwrap
 from uatlite.model.tokens import most_tokens
 from uatlite.text.files import model_place
 from uatlite.trust.shift import these
-from uatlite.values import Choices, Kind, Text, Words
+from uatlite.values import Choices, Kind, ScoredText, Text, Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -126,8 +128,8 @@ class Product(Generic[Said]):
 
     def __init__(
         self,
-        model: "PreTrainedModel | OnnxRuntime",
-        tokenizer: "Tokenizer",
+        model: "PreTrainedModel | Runtime",
+        tokenizer: "Tokenizer | None" = None,
         config: Config = None,
         *,
         seed: int | None = None,
@@ -144,7 +146,7 @@ class Product(Generic[Said]):
         self.indices = indices
         self.columns: dict[str, str] = {}  # of the file it was calibrated with: 'text', 'pair', 'options', 'label'
         self.calibration_: Calibration | None = None
-        if not isinstance(model, OnnxRuntime):
+        if not isinstance(model, Runtime):
             check_classifier(unwrap(model))
         if self.kind not in self.kinds:
             several = HEADS[self.kind.name].several
@@ -198,7 +200,7 @@ class Product(Generic[Said]):
     @property
     def runtime(self) -> Runtime:
         """What computes the passes."""
-        return self.model if isinstance(self.model, OnnxRuntime) else TorchRuntime(self.model, self.tokenizer)
+        return self.model if isinstance(self.model, Runtime) else TorchRuntime(self.model, self.tokenizer)
 
     @property
     def method(self) -> Method:
@@ -221,8 +223,10 @@ class Product(Generic[Said]):
     @property
     def settings(self) -> Settings:
         """All that decides the logits besides the model."""
-        length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
-        method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
+        method, length, probe = self.method, 0, ""
+        if self.tokenizer is not None:
+            length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
+            probe = tokenizer_fingerprint(self.tokenizer)
         seed = method.seed if self.seed is None else self.seed
         return Settings(method, seed, length, self.windows, probe, self.aggregation_strategy)
 
@@ -245,8 +249,8 @@ class Product(Generic[Said]):
 
     def rename_classes(self, names: Sequence[str]) -> Self:
         """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
-        if isinstance(self.model, OnnxRuntime):
-            raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
+        if isinstance(self.model, Runtime):
+            raise ConfigurationError("the classes of this model are fixed; rename them where it is made or exported.")
         count = len(self.runtime.class_names)
         if len(names) != count or len(set(names)) != count:
             raise ConfigurationError(
@@ -277,7 +281,7 @@ class Product(Generic[Said]):
         reference, report = given.pop("reference", None), given.pop("report", None)
         options = CalibrationOptions(**given)
         kind = self.kind
-        checked = kind.texts(texts, ())
+        checked = kind.texts(self.runtime.taken(texts), ())
         if not checked:
             raise CalibrationError(
                 "there are no calibration rows; give labelled texts that the model was not trained on."
@@ -285,13 +289,18 @@ class Product(Generic[Said]):
         classes = kind.classes(self.runtime, checked)
         wanted = self.gold_of(checked, gold, classes)
         labelled = set(checked)  # a text that fits the scope cannot also say how strange such texts are
-        others = [text for text in kind.texts([] if reference is None else reference, classes) if text not in labelled]
+        others = [
+            text
+            for text in kind.texts(self.runtime.taken([] if reference is None else reference), classes)
+            if text not in labelled
+        ]
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
         self.calibration_ = calibration = replace(calibrate(data, wanted, options, classes), asked=given)
         doubts = [rule.describe() for rule in calibration.rules if not rule.promised]
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
             doubts.append(calibration.comparison.describe())
+        doubts += [calibration.ties] if calibration.ties else []
         for doubt in doubts:
             warnings.warn(doubt, stacklevel=3)
         return self
@@ -304,8 +313,8 @@ class Product(Generic[Said]):
         (`Predictions.scope` is kept).
         """
         predictor = self.predictor()
-        given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words) else texts
-        predictions: Said = predictor.predict(self.kind.texts(given, self.class_names))
+        given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words | ScoredText) else texts
+        predictions: Said = predictor.predict(self.kind.texts(self.runtime.taken(given), self.class_names))
         calibration, count = self.calibration_, len(predictions)
         if calibration is None or calibration.shift is None or not check_shift or not count:
             return predictions
@@ -318,7 +327,7 @@ class Product(Generic[Said]):
 
     def _explain(self, text: Any, which: str | int | None = None, **options: Any) -> Any:
         """One answer of a text explained."""
-        (checked,) = self.kind.texts([text], self.class_names)
+        (checked,) = self.kind.texts(self.runtime.taken([text]), self.class_names)
         return self.predictor().explain(checked, which, **options)
 
     def save_pretrained(
@@ -351,7 +360,7 @@ class Files(NamedTuple):
     """What stands in a directory or under a hub id."""
 
     name: str | Path
-    runtime: TorchRuntime | OnnxRuntime
+    runtime: Runtime
     stored: saving.Stored
 
 
@@ -359,8 +368,10 @@ def open_files(
     name: str | Path, *, device: str | None = None, calibrated: bool = True, stored: saving.Stored | None = None
 ) -> Files:
     """The model of that name, and what was saved beside it; a method that learned stays with an exported one."""
-    runtime: TorchRuntime | OnnxRuntime
-    if is_exported(name):
+    runtime: Runtime
+    if is_exported(name, SCORES_MANIFEST):
+        runtime = load_scores(name)
+    elif is_exported(name):
         stored = stored or saving.read(name)
         runtime = load_exported(name, stored.options.get("config"))
     else:

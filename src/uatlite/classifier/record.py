@@ -271,6 +271,8 @@ class Calibration:
     """at the texts that are abstained on"""
     spending: tuple[str, ...] = ()
     """what the method learned, a sentence each"""
+    ties: str = ""
+    """what it means that the score of the rule has few values; nothing where it has many"""
     asked: Mapping[str, Any] | None = None
     """what `calibrate` was asked for, to ask for it again; None where an update has changed the target"""
 
@@ -297,6 +299,7 @@ class Calibration:
             lines.append(f"Calibrator {self.calibrator.name}")
         lines += [] if self.comparison is None else [self.comparison.describe()]
         lines += [rule.describe() for rule in self.rules]
+        lines += [self.ties] if self.ties else []
         if self.label_sets is not None:
             low, high = self.label_sets.coverage_interval
             lines.append(

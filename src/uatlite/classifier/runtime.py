@@ -1,16 +1,17 @@
 """What computes a classifier, PyTorch or ONNX Runtime for an exported one, and the settings that decide its logits.
 
-Predicting, calibrating, scoring and serving know only the Protocol `Runtime`. Nothing here imports torch before a
+Predicting, calibrating, scoring and serving know only `Runtime`. Nothing here imports torch before a
 PyTorch model runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -158,56 +159,89 @@ def chosen_tokens(logits: Floats, tokens: TokenChoice, numbers: Sequence[int]) -
     return mask
 
 
-MANIFEST = "uatlite-onnx.json"
-"""The file by which the directory of an exported classifier is known."""
+MANIFEST, SCORES_MANIFEST = "uatlite-onnx.json", "uatlite-scores.json"
+"""The files by which the directory of an exported classifier, and of one by scores, is known."""
 
 
-def is_exported(name: str | Path) -> bool:
-    """Whether a name is the directory of an exported classifier."""
-    return (Path(name).expanduser() / MANIFEST).is_file()
+def is_exported(name: str | Path, manifest: str = MANIFEST) -> bool:
+    """Whether a name is the directory of an exported classifier, or of one with another manifest."""
+    return (Path(name).expanduser() / manifest).is_file()
 
 
-class Runtime(Protocol):
-    """A classifier with its tokenizer, ready to run."""
+class Runtime(ABC):
+    """A classifier, ready to run. It says what it knows of texts: logits, and representations and variances if it does.
+
+    What a derived class does not say itself is that of a classifier that reads no tokens.
+    """
+
+    tokenizer: Any = None
+    """how texts become tokens; None where it reads none"""
+    example: str = '"a text"'
+    """a text as it takes it, for the model card"""
+    usage: str
+    """how a directory that it was saved in is loaded, a sentence of the model card"""
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
+    @abstractmethod
     def architecture(self) -> str:
-        """The name of the model's class in transformers."""
+        """What computes the logits: the name of the model's class in transformers, or of another library."""
 
     @property
+    @abstractmethod
     def hash(self) -> str:
         """SHA-256 of everything that decides the logits and the meaning of their columns."""
 
     @property
+    @abstractmethod
     def class_names(self) -> tuple[str, ...]:
         """What the classes are called, by column; none for multiple choice."""
 
     @property
+    @abstractmethod
     def kind(self) -> Kind:
         """What it says about a text, a key of `KINDS`."""
 
     @property
     def positions(self) -> int | None:
         """The most tokens that the model takes; None if it has no limit."""
+        return None
 
     @property
     def method(self) -> Method | str | None:
         """The method that the model was made for; None if it was made for no special one."""
-
-    @property
-    def batching(self) -> dict[str, int]:
-        """The bounds of a batch, as `Tokens.batches` takes them."""
+        return None
 
     @property
     def workers(self) -> int:
         """How many threads may run batches at the same time, each with `one_thread`."""
+        return 1
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Inside the block every batch is computed by the thread that runs it."""
+        return nullcontext()
 
+    def taken(self, given: Iterable[Any]) -> Iterable[Any]:
+        """What a user gives as texts, as texts."""
+        return given
+
+    @abstractmethod
+    def outputs(self, texts: Sequence[Text], settings: Settings) -> Outputs:
+        """What the method of the settings says about texts, one or more."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write what it runs into a directory that exists."""
+
+
+class TokenRuntime(Runtime):
+    """A transformer with its tokenizer."""
+
+    @property
+    @abstractmethod
+    def batching(self) -> dict[str, int]:
+        """The bounds of a batch, as `Tokens.batches` takes them."""
+
+    @abstractmethod
     def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[PassLogits]:
         """The method's passes over each batch.
 
@@ -215,8 +249,10 @@ class Runtime(Protocol):
         sampling gives those of the chosen tokens, NaN elsewhere.
         """
 
-    def save(self, directory: Path) -> None:
-        """Write the model and its tokenizer into a directory that exists."""
+    def outputs(self, texts: Sequence[Text], settings: Settings) -> Outputs:
+        windows = tokenized(self.tokenizer, texts, settings)
+        batches = list(windows.tokens.batches(None, **self.batching))
+        return over_windows(gather(list(self.run(settings.method, batches)), batches), windows)
 
 
 _HASHES: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
@@ -224,8 +260,10 @@ _HASHES: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
-class TorchRuntime:
+class TorchRuntime(TokenRuntime):
     """A PyTorch model, as transformers loads it."""
+
+    usage = "transformers alone loads it too, as the plain model without what was calibrated."
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -331,9 +369,7 @@ def run(model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs
     so `like` asks for nothing else."""
     if not texts:
         return Outputs(np.zeros((1, 0, len(model.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
-    windows = tokenized(model.tokenizer, texts, settings)
-    batches = list(windows.tokens.batches(None, **model.batching))
-    return over_windows(gather(list(model.run(settings.method, batches)), batches), windows)
+    return model.outputs(texts, settings)
 
 
 def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Sequence[int] | None = None) -> Outputs:

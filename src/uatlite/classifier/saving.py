@@ -266,11 +266,6 @@ def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures 
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if not rules else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
-    plain = isinstance(product.runtime, TorchRuntime)
-    loads = "These are ONNX graphs; pip install 'uatlite[onnx]' runs them without PyTorch."
-    if plain:
-        lost = "calibration and abstention" if rules else "calibration"
-        loads = f"transformers alone loads it too, as the plain model without {lost}."
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
     return template.format(
         product=type(product).__name__,
@@ -279,8 +274,9 @@ def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures 
         what=f"A {words.task.replace('-classification', ' classifier')}",
         abstains=" and abstains where it should not answer" if rules else "",
         abstain_attribute=", pred.abstain" if rules else "",
-        loads=loads,
-        library="transformers" if plain else "uatlite",
+        loads=product.runtime.usage,
+        example=product.runtime.example,
+        library="transformers" if isinstance(product.runtime, TorchRuntime) else "uatlite",
         model=architecture,
         classes=len(names),
         names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),

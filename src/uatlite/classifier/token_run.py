@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.runtime import Runtime, Settings, TokenChoice
+from uatlite.classifier.runtime import Runtime, Settings, TokenChoice, TokenRuntime
 from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method
@@ -88,7 +88,7 @@ def run_located(
         counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
         # Windows with as many chosen tokens share batches: texts of a batch share their backward passes.
         groups = [[i for i, count in enumerate(counts) if count == many] for many in sorted(set(counts) - {0})]
-    said = _run_windows(model, located, settings.method, choose, groups)
+    said = _run_windows(cast(TokenRuntime, model), located, settings.method, choose, groups)
     if like is None:
         pairs = zip(located.texts, said["logits"], strict=True)
         decoded = tuple(decode(text, of_text, scheme, strategy) for text, of_text in pairs)
@@ -109,7 +109,7 @@ def run_located(
 
 
 def _run_windows(
-    runtime: Runtime, located: LocatedTexts, method: Method, choose: TokenChoice, groups: Sequence[Sequence[int]]
+    runtime: TokenRuntime, located: LocatedTexts, method: Method, choose: TokenChoice, groups: Sequence[Sequence[int]]
 ) -> dict[str, tuple[NDArray[Any], ...]]:
     """Logits (passes, tokens, tags), and where there are some variances (tokens, 1) and representations (tokens, units)
     of the tokens of each text.

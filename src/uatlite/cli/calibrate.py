@@ -15,13 +15,19 @@ from uatlite.values import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from uatlite.classifier.classifiers import AnyProduct
     from uatlite.classifier.product import Product
     from uatlite.text.rows import Reject
 
 
 def calibrate(
-    model: shared.ModelName,
-    data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
+    model: Annotated[
+        str | None, Argument(help="Directory of a fine-tuned classifier, or a hub id; none with --scores.")
+    ] = None,
+    data: Annotated[
+        str | None, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")
+    ] = None,
+    scores: shared.ScoresFile = None,
     output: Annotated[
         Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
     ] = None,
@@ -84,6 +90,7 @@ def calibrate(
     options: shared.Options = None,
     label: shared.KnownLabel = None,
     label_order: shared.LabelOrder = None,
+    embeddings: shared.Embeddings = None,
     format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows; exit code 5 if they cannot
@@ -91,20 +98,30 @@ def calibrate(
     options_given = dict(locals())
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
-    from uatlite.scoring.source import Source
+    from uatlite.scoring.source import Source, of_scores
 
+    if (scores is None) != (data is not None) or (scores is None) != (model is not None):
+        raise ConfigurationError("give a model and labelled rows, or --scores with a file of labelled scores.")
     if output is None and not menu:
         raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
     if output is not None:
         check_target(output, overwrite=overwrite)
     console = shared.messages()
     changes = shared.given(max_length=max_length, windows=windows or None)
-    classifier = load(model, method=method, calibrated=False, seed=seed, **changes)
-    if label_order is not None:
-        classifier.rename_classes([name.strip() for name in label_order.split(",")])
+    names = None if label_order is None else [name.strip() for name in label_order.split(",")]
+    source = Source(str(scores or data), format=format, embeddings=embeddings)
+    if scores is not None:
+        not_read = {"method": method, **changes, "text_pair": text_pair, "options": options}
+        shared.refuse(not_read, "a file of scores, of which no text is read")
+        classifier: AnyProduct = of_scores(source, label, names, seed=seed)
+        console.print(*source.notes)
+    else:
+        classifier = load(str(model), method=method, calibrated=False, seed=seed, **changes)
+        if names is not None:
+            classifier.rename_classes(names)
     asked = _asked(classifier, options_given)
     columns = {"text": text, "pair": text_pair, "options": options, "label": label}
-    rows = Source(data, format=format).labelled_for(classifier, columns, strict=strict)
+    rows = source.labelled_for(classifier, columns, strict=strict)
     classifier.columns = rows.layout.columns
     others = None if reference is None else Source(reference, format=format).texts(rows.layout, strict=strict)
     more = "" if others is None else f" and {counted(len(others), 'reference text')}"

@@ -36,6 +36,13 @@ Classifier = Annotated[
     str, Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id.")
 ]
 
+ScoresFile = Annotated[
+    str | None, Option("--scores", help="Scores of another classifier instead: p_CLASS, logit_CLASS, … in a file.")
+]
+Embeddings = Annotated[
+    str | None, in_columns(help="With --scores: the column of embeddings, or a file .npy of them, for scope and shift.")
+]
+
 TextColumn = Annotated[str, in_columns(help="Column of the text, of a pair's first text, or of a question.")]
 KnownText = Annotated[
     str | None, in_columns(help="Column of the text, the first of a pair, or the question; as in calibration, or text.")
@@ -74,6 +81,17 @@ Gpus = Annotated[float, in_where(help="GPUs of a Ray worker; 0.5 is allowed.")]
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def rows_given(input: str | None, scores: str | None, columns: Mapping[str, Any]) -> str:
+    """The rows to read: a file for the classifier that has these columns, of texts or of scores."""
+    if (input is None) == (scores is None):
+        raise ConfigurationError("give the rows: a file of texts, or --scores with a file of scores.")
+    if scores is not None and "scores" not in columns:
+        raise ConfigurationError(
+            "--scores is for a classifier that was calibrated on scores; this one reads texts: give the file alone."
+        )
+    return str(scores or input)
 
 
 def refuse(options: Mapping[str, Any], why: str) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def predict(
     model: shared.Classifier,
-    input: Annotated[str, Argument(help=shared.INPUT_HELP)],
+    input: Annotated[str | None, Argument(help=shared.INPUT_HELP)] = None,
+    *,
+    scores: shared.ScoresFile = None,
     output: Annotated[Path, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
     method: shared.MethodName = None,
     max_length: shared.MaxLength = None,
@@ -51,6 +53,7 @@ def predict(
     tokens: Annotated[
         bool, shared.in_columns("--tokens", help="Also write the tokens of each text, with the uncertainty U of each.")
     ] = False,
+    embeddings: shared.Embeddings = None,
     format: shared.Format = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
@@ -70,16 +73,18 @@ def predict(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
-    stored, source = read(model), Source(input, format=format)
+    stored = read(model)
+    source = Source(shared.rows_given(input, scores, stored.columns), format=format, embeddings=embeddings)
     asked = {"text": text, "pair": text_pair, "options": options}
     kept = tuple(name.strip() for name in ",".join(keep or ()).split(",") if name.strip())
     layout = source.layout(Layout(label=None, id=id, meta=kept), asked, stored.columns)
     texts = True if review is not None else keep_text
     asked_too: dict[str, Any] = {"strict": strict, "resume": resume, "overwrite": overwrite, "tokens": tokens}
-    job = Job(input, output, layout, format, rejects, texts, **asked_too)
+    job = Job(source.name, output, layout, format, rejects, texts, **asked_too)
     source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
+    console.print(*source.notes, end="\n" if source.notes else "")
     location = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too
     load = partial(load, location, method=method, **changes)
     total = source.estimate() if console.is_terminal else None

@@ -68,6 +68,7 @@ def recheck(
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
     label: shared.KnownLabel = None,
+    embeddings: shared.Embeddings = None,
     format: shared.Format = None,
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one: exit code 5 if it would
@@ -81,7 +82,9 @@ def recheck(
     console = shared.messages()
     classifier = load(directory)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
-    rows = Source(labelled, format=format).labelled_for(classifier, asked, strict=strict, filled=True)
+    rows = Source(labelled, format=format, embeddings=embeddings).labelled_for(
+        classifier, asked, strict=strict, filled=True
+    )
     with console.status(f"Scoring {counted(len(rows.texts))} …"):
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from uatlite.errors import ConfigurationError, MissingDependency, ModelError
+from uatlite.errors import ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.model.architectures import longest_input
-from uatlite.values import Choices, Integers, Text, strings
+from uatlite.values import Choices, Integers, ScoredText, Text, strings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -193,6 +193,8 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int | None
 
 def sequences(text: Text) -> list[Joined]:
     """The sequences of a text: the text, the pair, or the question with each option."""
+    if isinstance(text, ScoredText):
+        raise InputError("a row of scores was given, and this model reads texts.")
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
     return [text if isinstance(text, tuple) else strings(text)[0]]

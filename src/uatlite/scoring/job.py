@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,17 @@ class Job:
     tokens: bool = False
     """whether the tokens of each text are written too, with the U of each"""
 
-    @property
+    @cached_property
+    def carries(self) -> bool:
+        """Whether the texts stand in the output too."""
+        return format_of(self.output) == "csv" if self.texts is None else self.texts
+
+    @cached_property
     def kept(self) -> tuple[str, ...]:
         """The columns of the input that are copied to the output: those of the text, then those in `layout.meta`."""
         layout = self.layout
-        texts = [name for name in (layout.text, layout.pair, layout.options) if name is not None]
-        carried = format_of(self.output) == "csv" if self.texts is None else self.texts
-        named = dict.fromkeys([*(texts if carried else ()), *layout.meta])
+        texts = [name for name in (layout.text, layout.pair, layout.options) if name]
+        named = dict.fromkeys([*(texts if self.carries else ()), *layout.meta])
         return tuple(name for name in named if name != "id" or layout.id != "id")  # else it stands in the output as id
 
     @property

@@ -6,8 +6,11 @@ is the text, however many answers it has.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from zlib import crc32
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from uatlite.trust.rule import column_of_score
 from uatlite.values import (
     Choices,
     Floats,
+    ScoredText,
     Text,
     Words,
     check_share,
@@ -83,6 +87,9 @@ class Picked:
         columns: dict[str, object] = {"id": self.row.id}
         if isinstance(text, Words):
             columns["tokens"] = list(text.tokens)
+        elif isinstance(text, ScoredText):
+            columns |= {"text": text.text} if text.text else {}
+            columns |= text.columns()
         else:
             columns["text"] = strings(text)[0]
         if isinstance(text, Choices):
@@ -170,11 +177,13 @@ def _spread(rows: Sequence[Candidate], ranked: Sequence[int], count: int) -> lis
 
 
 def text_vectors(texts: Sequence[Text]) -> Floats:
-    """Counts of words and pairs of words, hashed, of length 1: (texts, 4096)."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # recheck in the torch-free installation has none
-
-    hashing = HashingVectorizer(n_features=4096, ngram_range=(1, 2), norm="l2", alternate_sign=False)
-    return np.asarray(hashing.transform([" ".join(strings(text)) for text in texts]).toarray())
+    """Counts of words and pairs of words, hashed, of length 1: (texts, 4096); 0 of a row of scores without a text."""
+    vectors = np.zeros((len(texts), 4096))
+    for row, text in zip(vectors, texts, strict=True):
+        words = re.findall(r"\w\w+", " ".join(strings(text)).lower())
+        for gram in (*words, *map(" ".join, pairwise(words))):
+            row[crc32(gram.encode()) % len(row)] += 1.0
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
 
 def describe(picked: Sequence[Picked], rows: int) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 from uatlite.classifier.display import ABSTAINING, CUT, OUT_OF_SCOPE, sentence
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, scored_files, scored_rows
+from uatlite.text.scores import WRITTEN
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.values import Floats, Integers
 
@@ -85,5 +86,5 @@ def _shown(row: ScoredRow) -> dict[str, Any]:
     numbers = {name: row.optional(name) for name in ("above_threshold", "scope", "cut_tokens")}
     labels = {"labels": row.listed("labels")} if row.answer_column == "labels" else {}
     why = sentence({"reason": reason, **numbers, **labels})
-    kept = {name: row.values[name] for name in row.kept}
+    kept = {name: row.values[name] for name in row.kept if name not in WRITTEN}
     return {**kept, "label": _answer(row), "confidence": confidence, "reason": reason, "why": why}

@@ -33,7 +33,7 @@ from uatlite.scoring.source import Block, Source, blocks
 from uatlite.text.files import format_of
 from uatlite.text.write import Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReport, these
-from uatlite.values import Example
+from uatlite.values import Example, ScoredText
 
 Columns = dict[str, Any]
 Line = tuple[str, Columns]
@@ -165,6 +165,8 @@ def _row(example: Example, prediction: Columns, job: Job) -> Columns:
         if format_of(job.output) == "parquet" and value is not None and not isinstance(value, str):
             value = json.dumps(value, default=str)  # a Parquet column has one type, and a later row may have another
         row[f"{INPUT_PREFIX}{column}" if column in {"id", *prediction} else column] = value
+    if isinstance(example.text, ScoredText) and job.carries:
+        row |= example.text.columns(vector=bool(job.texts))
     return row | prediction
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from uatlite.codec import dump, load
 from uatlite.errors import DataError
 from uatlite.text.files import STDIN, row_files
 from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.scores import ScoreColumns
 from uatlite.text.write import read_record
 from uatlite.trust.rule import SCORES, column_of_score
 
@@ -170,10 +172,13 @@ def check_columns(row: ScoredRow, needed: Sequence[str]) -> None:
         )
 
 
-def columns_of_input(scored: str | Path) -> dict[str, str]:
+def columns_of_input(scored: str | Path) -> dict[str, Any]:
     """Role -> column (`Layout.columns`) of the file that was scored, by the summary beside; empty without one."""
     columns = job_of(scored).get("columns", {})
-    return {role: columns[role] for role in ("text", "pair", "options") if columns.get(role) is not None}
+    roles = {role: columns[role] for role in ("text", "pair", "options") if columns.get(role) is not None}
+    if scores := columns.get("scores"):
+        roles["scores"] = dump(load(ScoreColumns, scores, advice="score again, with --overwrite.").kept)
+    return roles
 
 
 def job_of(scored: str | Path) -> dict[str, Any]:

@@ -16,8 +16,13 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+import numpy as np
+
 from uatlite.classifier.answer_kind import AnyKind
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import KINDS, Product
+from uatlite.classifier.scores import ScoresRuntime
+from uatlite.codec import dump, load
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
@@ -25,7 +30,8 @@ from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.gold import GOLD
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import TAGS, Layout
-from uatlite.values import Choices, Example, Kind, Text, Words, strings
+from uatlite.text.scores import EMBEDDING_COLUMN, ScoreColumns, find_columns
+from uatlite.values import Choices, Example, Kind, ScoredText, Text, Words, strings
 
 BLOCK_ROWS = 512
 """Enough texts for batches of similar length, which need little padding. A killed run loses at most one block."""
@@ -44,10 +50,16 @@ Item = Example | Reject
 class Source:
     """A file, a directory, an address, or '-' for standard input. Its rows can be taken once."""
 
-    def __init__(self, name: str, *, format: str | None = None) -> None:
+    def __init__(self, name: str, *, format: str | None = None, embeddings: str | None = None) -> None:
         self.name = name
         self.format = format
+        self.notes: list[str] = []
+        """what to say of the columns"""
         rows = read_rows(name, format=format)
+        self._vectors = embeddings if embeddings is None or embeddings.endswith(".npy") else None
+        self._embedding = EMBEDDING_COLUMN if self._vectors else embeddings
+        if self._vectors:
+            rows = with_vectors(rows, self._vectors)
         self._first = list(islice(rows, LOOK_AHEAD))
         if not self._first:
             raise DataError(f"{'standard input' if name == STDIN else name} is empty: it has no row.")
@@ -61,11 +73,38 @@ class Source:
 
         Roles are those of `Layout.columns`. Where the input does not have a remembered column, that of `pick` is taken.
         """
+        if "scores" in remembered:
+            scores = load(ScoreColumns, remembered["scores"], advice="calibrate again.")
+            layout = replace(
+                layout, scores=self._matched(replace(scores, embedding=self._embedding or scores.embedding))
+            )
         chosen: dict[str, Any] = {role: column for role, column in asked.items() if column}
         for role in (asked.keys() & remembered.keys()) - chosen.keys():
             picked = not self._has(remembered[role]) and self._has(PICKED[role])
             chosen[role] = PICKED[role] if picked else remembered[role]
+        if layout.scores is not None and not self._has(chosen.get("text", layout.text)):
+            chosen["text"] = ""  # it is only shown
         return replace(layout, **chosen)
+
+    def score_columns(self, label: str | None, order: Sequence[str] | None = None) -> ScoreColumns:
+        """The columns of scores of calibration rows, all of which are read; `order` names the classes."""
+        rows = [*self._rows]
+        values = [row.values for row in rows if isinstance(row, Row)]
+        self._rows = iter(rows)
+        columns = find_columns(values, gold=label or str(Layout().label), order=order, embedding=self._embedding)
+        self.notes.append(columns.describe())
+        return columns
+
+    def _matched(self, columns: ScoreColumns) -> ScoreColumns:
+        """The columns of scores in this input; raises where they are not as they were at calibration."""
+        first = [row.values for row in self._first if isinstance(row, Row)]
+        names = dict.fromkeys(name for values in first for name in values)
+        matched = columns.matched(names)
+        if [name for name in names if name in matched.columns] != list(matched.columns):
+            self.notes.append(
+                "The columns of scores stand in another order than at calibration; they are read by name."
+            )
+        return matched
 
     def text_layout(self, layout: Layout, kind: Kind) -> Layout:
         """The layout of texts for a model of this kind: those with entities may be words, in the column `tokens`.
@@ -219,6 +258,16 @@ class Source:
         return any(isinstance(row, Row) and has_column(row.values, column) for row in self._first)
 
 
+def of_scores(
+    source: Source, label: str | None, order: Sequence[str] | None = None, **options: Any
+) -> UncertaintyClassifier:
+    """A new classifier by the scores of calibration rows, whose gold is in the column `label`."""
+    columns = source.score_columns(label, order)
+    classifier = UncertaintyClassifier(ScoresRuntime(columns), **options)
+    classifier.columns = {"scores": dump(columns)}
+    return classifier
+
+
 @dataclass(frozen=True)
 class LabelledRows:
     """Texts and their gold, (rows,) each, and the rejected rows."""
@@ -274,7 +323,26 @@ class Block:
 
 def _parts(text: Text) -> tuple[str, ...]:
     """All that decides what a model reads of a text: the same words, cut in another way, are another text."""
+    if isinstance(text, ScoredText):
+        return text.text, *map(str, text.logits), text.vector.hex()
     return ("", *text.tokens) if isinstance(text, Words) else strings(text)
+
+
+def with_vectors(rows: Iterable[Row | Reject], file: str) -> Iterator[Row | Reject]:
+    """The same rows, each with its vector of a NumPy file (rows, width) as a column."""
+    try:
+        vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as an array of NumPy: {error}") from error
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        if count > len(vectors):
+            break
+        yield replace(row, values={**row.values, EMBEDDING_COLUMN: vectors[count - 1]}) if isinstance(row, Row) else row
+    if count != len(vectors):
+        raise DataError(
+            f"{file} has {len(vectors):,} rows, and the rows of scores are {count:,} or more; give one each."
+        )
 
 
 def blocks(items: Iterable[Item], rows: int = BLOCK_ROWS, characters: int = BLOCK_CHARACTERS) -> Iterator[Block]:

@@ -17,7 +17,7 @@ from uatlite.text.gold import GOLD, json_list, list_of_strings
 from uatlite.text.labels import label_index
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import TAGS, Layout
-from uatlite.values import Choices, Example, Text, Words, strings
+from uatlite.values import Choices, Example, ScoredText, Text, Words, strings
 
 _MISSING = object()
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
@@ -84,7 +84,8 @@ def require_columns(
 
     `also` are columns that a user named besides those of the texts and the label.
     """
-    needed = [layout.text, layout.pair, layout.options, layout.label if with_label else None, layout.group, *also]
+    texts = (layout.text, layout.pair, layout.options) if layout.scores is None else layout.scores.needed
+    needed = [*texts, layout.label if with_label else None, layout.group, *also]
     missing = dict.fromkeys(column for column in needed if column is not None)
     columns: dict[str, None] = {}
     ahead: list[Row | Reject] = []
@@ -122,6 +123,8 @@ def text_of(values: Mapping[str, object], layout: Layout) -> Text:
 
     Entities are counted in characters, so their texts are left as they are, space at both ends included.
     """
+    if layout.scores is not None:
+        return layout.scores.read(values, str(value_at(values, layout.text) or ""))
     if GOLD[layout.kind].in_place:
         value, where = value_at(values, layout.text), f"column {layout.text!r}"
         if isinstance(value, list | tuple) or layout.gold == "tags":
@@ -232,6 +235,8 @@ def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) 
 
 def text_fault(text: object, *, chooses: bool, options: int | None = None) -> str | None:
     """Why the model cannot take this text, in a few words; None where it can."""
+    if isinstance(text, ScoredText):
+        return None  # it is checked where it is read
     if isinstance(text, Choices):
         if not chooses:
             return "a question with options, and the model is not for multiple choice"

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.values import Choices, Dataset, Text, Words, strings
+from uatlite.values import Choices, Dataset, ScoredText, Text, Words, strings
 
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
@@ -44,6 +44,7 @@ def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Te
     if isinstance(text, Words):
         swapped = swap(text.text)
         return Words(tuple(swapped[start:end] for start, end in text.spans))
+    assert not isinstance(text, ScoredText), "scores have no words"
     return swap(text) if isinstance(text, str) else (swap(text[0]), swap(text[1]))
 
 
@@ -73,6 +74,7 @@ def negate(text: Text, seed: int = 0) -> Text:
         return replace(text, question=_negated(text.question))
     if isinstance(text, Words):
         return Words(tuple(_negated(text.text).split()))
+    assert not isinstance(text, ScoredText), "scores have no words"
     return _negated(text) if isinstance(text, str) else (text[0], _negated(text[1]))
 
 

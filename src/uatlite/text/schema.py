@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from uatlite import codec
 from uatlite.errors import check_choice
+from uatlite.text.scores import ScoreColumns
 from uatlite.values import Kind
 
 _Form = Literal["text", "pair", "choice", "entities", "labels"]
@@ -41,13 +42,17 @@ class Layout:
     codes: tuple[str, ...] = ()  # what integer labels mean, in order
     presence: tuple[str, str] | None = None  # (label when the label column holds something, label when empty)
     replace: tuple[tuple[str, str], ...] = ()  # (markup, replacement) in the texts
+    scores: ScoreColumns | None = None  # of another classifier, which stand for the text
     handles: bool = False  # the tags of "@" and of the name after it begin one entity each, and mean one together
 
     @property
-    def columns(self) -> dict[str, str]:
-        """Role -> column, of those that a row's text and gold are in."""
-        roles = {"text": self.text, "pair": self.pair, "options": self.options, "label": self.label}
-        return {role: column for role, column in roles.items() if column is not None}
+    def columns(self) -> dict[str, Any]:
+        """Role -> column, of those that a row's text and gold are in; of scores all that is said of their columns."""
+        roles: dict[str, Any] = {
+            "text": self.text, "pair": self.pair, "options": self.options, "label": self.label,
+            "scores": self.scores and codec.dump(self.scores),
+        }  # fmt: skip
+        return {role: column for role, column in roles.items() if column}
 
     @property
     def kind(self) -> Kind:
