@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.lab.evaluation import evaluate as evaluate
     from uatlite.lab.report.evaluation_page import report as report
+    from uatlite.model.prompt import LabelPrompt as LabelPrompt
     from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
     from uatlite.passes.config import Layers as Layers
@@ -36,6 +37,7 @@ _PUBLIC = {
     "uatlite.errors": ("UATLiteError",),
     "uatlite.lab.evaluation": ("evaluate",),
     "uatlite.lab.report.evaluation_page": ("report",),
+    "uatlite.model.prompt": ("LabelPrompt",),
     "uatlite.model.view": ("dropout_sites",),
     "uatlite.passes.config": ("DropoutRates", "Layers", "UATConfig"),
     "uatlite.passes.engine": ("Samples", "sample"),

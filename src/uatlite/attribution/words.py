@@ -31,8 +31,10 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
     texts = []
     for row, of_row in enumerate(ids.tolist()):
         pieces: list[str] = tokenizer.convert_ids_to_tokens(of_row)
-        special = [token in specials for token in of_row]
         tokens, keys = real[row].nonzero()[:, 0].tolist(), _tokenizer_keys(encoded, row, len(pieces))
+        # What is of no sequence is not the user's: [CLS], or a template around the text.
+        outside = [key[0] is None for key in keys] if keys else [False] * len(pieces)
+        special = [token in specials or none for token, none in zip(of_row, outside, strict=True)]
         marked = any(pieces[i].startswith(_STARTS) for i in tokens)
         runs: list[list[int]] = []
         last = None

@@ -21,6 +21,7 @@ from uatlite.classifier.saving import Stored
 from uatlite.classifier.scores import load_scores
 from uatlite.classifier.tags import STRATEGIES
 from uatlite.errors import ConfigurationError, check_choice, nearest
+from uatlite.model.prompt import LabelPrompt
 from uatlite.text.labels import class_indices
 from uatlite.values import Choices, Floats, Kind, Text
 
@@ -274,14 +275,17 @@ def load(
     device: str | None = None,
     calibrated: bool = True,
     stored: Stored | None = None,
+    base: str | Path | None = None,
+    prompt: LabelPrompt | None = None,
     **options: Any,
 ) -> AnyProduct:
     """The classifier in a directory or under a hub id, as the class that its model is for.
 
     `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices. `stored` is what was
-    saved beside the model, where that was read before.
+    saved beside the model, where that was read before. `base` is that of an adapter; with a `prompt` a causal language
+    model is a classifier.
     """
-    files = open_files(name, device=device, calibrated=calibrated, stored=stored)
+    files = open_files(name, device=device, calibrated=calibrated, stored=stored, base=base, prompt=prompt)
     return _product_of(files.runtime.kind).of_files(files, **options)
 
 

@@ -27,7 +27,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
 from uatlite.model.architectures import unwrap
 from uatlite.model.plain import export_plain, quantise
-from uatlite.model.tokens import FastTokenizer, TokenizerSettings, tokenize
+from uatlite.model.tokens import FastTokenizer, TokenizerSettings, takes, tokenize
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import probabilities
@@ -119,7 +119,7 @@ def _written(runtime: TorchRuntime, directory: Path, product: Product[Any], *, i
     """The graph, the tokenizer and a first manifest in a directory."""
     tokenizer = TokenizerSettings.of(runtime.tokenizer)
     runtime.tokenizer.save_pretrained(directory)
-    example = tokenize(runtime.tokenizer, sentences(product), 64).pad([1, 2])
+    example = tokenize(runtime.tokenizer, (sentences(product) * 3)[:3], None).pad([1, 2])
     export_plain(runtime.model, example, directory / PLAIN, padding_side=tokenizer.padding_side)
     if int8:
         quantise(directory / PLAIN)
@@ -140,7 +140,7 @@ def sentences(product: Product[Any]) -> list[Text]:
     long = " ".join(_SENTENCES)
     questions = [Choices(text, ("yes", "no")) for text in (*_SENTENCES, long)]
     given: list[Text] = [*_SENTENCES, long, (_SENTENCES[1], _SENTENCES[2]), *questions]
-    return [text for text in given if product.kind.fault(text, ()) is None]
+    return [text for text in given if product.kind.fault(text, ()) is None and takes(product.tokenizer, text)]
 
 
 def compared(product: Product[Any], texts: Sequence[Text], theirs: Reading, ours: Reading) -> Difference:

@@ -36,6 +36,7 @@ from uatlite.errors import CalibrationError, ConfigurationError, InputError, Mis
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import HEADS, check_classifier, unwrap
+from uatlite.model.prompt import LabelPrompt
 from uatlite.model.tokens import most_tokens
 from uatlite.text.files import model_place
 from uatlite.trust.shift import these
@@ -167,16 +168,20 @@ class Product(Generic[Said]):
         method: str | None = None,
         device: str | None = None,
         calibrated: bool = True,
+        base: str | Path | None = None,
+        prompt: LabelPrompt | None = None,
         **options: Any,
     ) -> Self:
         """The product from a directory or a hub id, with its calibration where one was saved with it.
 
-        An exported classifier (`uatlite export`) runs without PyTorch.
+        An exported classifier (`uatlite export`) runs without PyTorch. The adapter of a directory is merged into its
+        `base`, by default the one that it names. With a `prompt` a causal language model is a classifier.
 
         `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
         `calibrated=False` leaves aside what was saved, to calibrate anew.
         """
-        return cls.of_files(open_files(name, device=device, calibrated=calibrated), config, method=method, **options)
+        files = open_files(name, device=device, calibrated=calibrated, base=base, prompt=prompt)
+        return cls.of_files(files, config, method=method, **options)
 
     @classmethod
     def of_files(cls, files: "Files", config: Config = None, *, method: str | None = None, **options: Any) -> Self:
@@ -365,9 +370,18 @@ class Files(NamedTuple):
 
 
 def open_files(
-    name: str | Path, *, device: str | None = None, calibrated: bool = True, stored: saving.Stored | None = None
+    name: str | Path,
+    *,
+    device: str | None = None,
+    calibrated: bool = True,
+    stored: saving.Stored | None = None,
+    base: str | Path | None = None,
+    prompt: LabelPrompt | None = None,
 ) -> Files:
-    """The model of that name, and what was saved beside it; a method that learned stays with an exported one."""
+    """The model of that name, and what was saved beside it; a method that learned stays with an exported one.
+
+    `base` and `prompt` make a classifier of what is none by itself, so nothing was saved beside it.
+    """
     runtime: Runtime
     if is_exported(name, SCORES_MANIFEST):
         runtime = load_scores(name)
@@ -376,8 +390,10 @@ def open_files(
         runtime = load_exported(name, stored.options.get("config"))
     else:
         model_place(name)  # a name that is no model is an error also without PyTorch
-        checkpoint: Checkpoint = model_files().load_checkpoint(name, device=device)
+        checkpoint: Checkpoint = model_files().load_checkpoint(name, device=device, base=base, prompt=prompt)
         runtime = TorchRuntime(checkpoint.model, checkpoint.tokenizer)
+    if base is not None or prompt is not None:
+        return Files(name, runtime, saving.Stored())
     if calibrated:
         return Files(name, runtime, stored or saving.read(name))
     return Files(name, runtime, saving.Stored(columns=saving.read_columns(name)))

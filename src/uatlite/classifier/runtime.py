@@ -22,7 +22,7 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, STORED, method_of_weights, parse_method
 from uatlite.methods.sampling import method_of_config
 from uatlite.model.architectures import answering, head_of, longest_input, unwrap
-from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, tokenize
+from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, takes, tokenize
 from uatlite.model.windows import Windows, windowed
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import ROW_AXES, PassLogits
@@ -107,8 +107,9 @@ def method_of(config: Config, seed: int | None, declared: Method | str | None, d
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """SHA-256 of how the tokenizer splits a text that is meant to tell tokenizers apart."""
+    probes = [probe for probe in (PROBE, (PROBE, PROBE)) if takes(tokenizer, probe)]
     with TOKENIZING:
-        return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], None).fingerprint
+        return tokenize(tokenizer, probes, None).fingerprint
 
 
 @dataclass(frozen=True, eq=False)

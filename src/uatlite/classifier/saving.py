@@ -29,6 +29,7 @@ from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
 from uatlite.classifier.runtime import Settings, TorchRuntime
 from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
+from uatlite.model.tokens import prompt_of
 from uatlite.text.files import file_beside
 from uatlite.text.write import make_directory, read_record, write_record, write_text
 
@@ -264,6 +265,13 @@ def model_card(product: "Product[Any]", settings: Settings, evaluation: Figures 
     rules = () if calibration is None else calibration.rules
     names, words = product.class_names, product.kind.predictions.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
+    if prompt := prompt_of(product.tokenizer):
+        words_read = ", ".join(f"{label} by “{word}”" for label, word in prompt["labels"].items())
+        asked = prompt["template"].replace("\n", "⏎")
+        learned = [
+            f"A language model is asked “{asked}”{' in a chat' * prompt['chat']}; it answers {words_read}.",
+            *learned,
+        ]
     promise = [] if not rules else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from uatlite.classifier.classifiers import AnyProduct
     from uatlite.classifier.product import Product
+    from uatlite.model.prompt import LabelPrompt
     from uatlite.text.rows import Reject
 
 
@@ -79,6 +80,20 @@ def calibrate(
         str | None, Option(help="Method for a second look at the texts that are abstained on, as in uat.")
     ] = None,
     seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
+    prompt: Annotated[
+        str | None,
+        Option(help="Of a language model: what it is asked of each text, as in 'Review: {text}\\nSentiment:'."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        Option(help="The words that answer the prompt: negative,positive, or by label 0=bad|awful,1=good|great."),
+    ] = None,
+    chat: Annotated[
+        bool, Option("--chat", help="Ask the prompt as a user, in the chat template of the tokenizer.")
+    ] = False,
+    base: Annotated[
+        str | None, Option(help="Of an adapter (LoRA): its base model, where it is not at the name that it gives.")
+    ] = None,
     max_length: shared.MaxLength = None,
     windows: Annotated[
         bool, Option("--windows", help="Read long texts in overlapping windows, as a tagger always does.")
@@ -107,7 +122,8 @@ def calibrate(
     if output is not None:
         check_target(output, overwrite=overwrite)
     console = shared.messages()
-    changes = shared.given(max_length=max_length, windows=windows or None)
+    asking = _prompt(prompt, labels, chat=chat)
+    changes = shared.given(max_length=max_length, windows=windows or None, prompt=asking, base=base)
     names = None if label_order is None else [name.strip() for name in label_order.split(",")]
     source = Source(str(scores or data), format=format, embeddings=embeddings)
     if scores is not None:
@@ -143,6 +159,17 @@ def calibrate(
         return
     classifier.save_pretrained(output, overwrite=overwrite)
     tell(console, output, classifier, rows.rejects)
+
+
+def _prompt(template: str | None, labels: str | None, *, chat: bool) -> "LabelPrompt | None":
+    """What a language model is asked; None where the model is a classifier."""
+    from uatlite.model.prompt import LabelPrompt
+
+    if template is not None and labels is not None:
+        return LabelPrompt.spelt(template, labels, chat=chat)
+    if template is not None or labels is not None or chat:
+        raise ConfigurationError("--prompt and --labels are given together: what is asked, and the words that answer.")
+    return None
 
 
 def tell(console: "Console", output: Path, classifier: "Product[Any]", rejects: "Sequence[Reject]") -> None:

@@ -13,16 +13,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
+from uatlite.model.adapters import Adapter, read_adapter
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
+from uatlite.model.prompt import LabelPrompt
+from uatlite.model.tokens import prompt_of
 from uatlite.model.weights import behead
 from uatlite.text.files import hub_access, hub_answers, model_place
 from uatlite.text.labels import listing
@@ -65,60 +74,150 @@ class Checkpoint:
         return {int(index): str(label) for index, label in self.model.config.id2label.items()}
 
 
-def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str | None = None) -> Checkpoint:
+def load_checkpoint(
+    name: str | Path,
+    *,
+    kind: Kind | None = None,
+    device: str | None = None,
+    base: str | Path | None = None,
+    prompt: LabelPrompt | None = None,
+) -> Checkpoint:
     """The classifier and tokenizer in a directory or under a hub id.
 
     `kind` is the task's, and the model's head must be one for it (`HEADS`). Without it the checkpoint's `architectures`
-    decides. `device` defaults to CUDA where available, else the CPU. The weights of a
-    trained method, if there are some, are attached to the model.
+    decides. `device` defaults to CUDA where available, else the CPU. The weights of a trained method, if there are
+    some, are attached to the model. An adapter is merged into its `base`, by default the one that it names. A causal
+    language model becomes a classifier by a `prompt`.
     """
-    source, config, answers = _configuration(name)
-    weights, head = method_weights.read(source), HEADS[answers]
-    if kind is not None and head.ending != HEADS[kind].ending:
-        raise ModelError(
-            f"{source} is a {config.architectures[0]}, and this task needs a *{HEADS[kind].ending}. "
-            "Choose a task of the model's kind, or a model of the task's."
-        )
-    loader = getattr(transformers, head.auto)
-    headless = weights.method if weights is not None and weights.headless else None
-    with nullcontext() if headless is None else quiet_transformers():  # it would report the missing head
-        model, report = _attempt(
-            source,
-            "weights in safetensors",
-            lambda: loader.from_pretrained(
-                source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-            ),
-        )
-    missing = set(report["missing_keys"])
-    if headless is not None:
-        missing -= behead(model, headless)
-    if missing:
-        raise NotAClassifier(
-            f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
-            "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
-        )
+    files, weights = _open(name, base), None
+    if prompt is not None:
+        names = files.config.architectures or ()
+        if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+            raise ModelError(
+                f"{name} is a {' / '.join(names)}, and a prompt asks a *ForCausalLM; leave the prompt away."
+            )
+        lm = _weights(files, "AutoModelForCausalLM").eval()
+        model, tokenizer = prompt.classifier(lm, _read_tokenizer(files.tokenizer, files.config))
+    else:
+        answers = _answers(files)
+        weights, head = method_weights.read(files.source), HEADS[answers]
+        if kind is not None and head.ending != HEADS[kind].ending:
+            raise ModelError(
+                f"{files.source} is a {files.config.architectures[0]}, and this task needs a *{HEADS[kind].ending}. "
+                "Choose a task of the model's kind, or a model of the task's."
+            )
+        model = _weights(files, head.auto, weights.method if weights is not None and weights.headless else None)
+        tokenizer = load_tokenizer(files.tokenizer, files.config)
     check_classifier(model)
     if kind is not None and HEADS[kind].several is None:
         check_one_answer(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.eval().to(device)
     method_weights.attach(model, weights)
-    return Checkpoint(str(name), model, load_tokenizer(source, config))
+    return Checkpoint(str(name), model, tokenizer)
+
+
+class _Files(NamedTuple):
+    """What a name stands for: the model's own files, or an adapter and those of its base."""
+
+    source: str
+    """where the weights are"""
+    config: Any
+    tokenizer: str
+    """where that is"""
+    adapter: Adapter | None
+
+
+def _open(name: str | Path, base: str | Path | None = None) -> _Files:
+    """Read the configuration of a name."""
+    adapter = read_adapter(name, base)
+    try:
+        source = described = tokenizer = _source(str(name) if adapter is None else adapter.base)
+    except ModelError as error:
+        if adapter is None:
+            raise
+        raise ModelError(f"the base of the adapter {name}: {error} Give it by base=... (--base DIR).") from error
+    if adapter is not None:
+        beside = [adapter.directory / file for file in ("config.json", "tokenizer_config.json")]
+        described, tokenizer = (str(file.parent) if file.is_file() else source for file in beside)
+    config: Any = _attempt(described, "a configuration", lambda: AutoConfig.from_pretrained(described))
+    if adapter is not None:
+        adapter.adapt(config)
+    return _Files(source, config, tokenizer, adapter)
+
+
+def _weights(files: _Files, loader: str, headless: str | None = None) -> PreTrainedModel:
+    """The model as a class of transformers loads it, with its adapter; raises where weights would be random numbers.
+
+    `headless` is the method that is the head of a model without one.
+    """
+    source, config, _, adapter = files
+    with nullcontext() if headless is None and adapter is None else quiet_transformers():  # it reports a missing head
+        model, report = _attempt(
+            source,
+            "weights in safetensors",
+            lambda: getattr(transformers, loader).from_pretrained(
+                source,
+                config=config,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=adapter is not None,
+            ),
+        )
+    missing = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+    if headless is not None:
+        missing -= behead(model, headless)
+    if adapter is not None:
+        missing -= adapter.saved
+    if missing:
+        advice = "Fine-tune it first, or name the directory that the fine-tuning wrote."
+        if adapter is not None:
+            advice = (
+                "The adapter was saved without them: train it with the task_type of PEFT's configuration, or with "
+                "modules_to_save; or give a base that has them, base=... (--base)."
+            )
+        raise NotAClassifier(
+            f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
+            f"would be random numbers. {advice}"
+        )
+    return model if adapter is None else adapter.merged(model)
 
 
 def answering_of(name: str | Path) -> Kind:
     """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
-    return _configuration(name)[2]
+    return _answers(_open(name))
 
 
-def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint, with a padding token that its model knows."""
+def _answers(files: _Files) -> Kind:
+    """What a model answers, by its configuration; raise if it is no classifier's."""
+    names = tuple(files.config.architectures or ())
+    kind = kind_by_name(names, files.config.problem_type)
+    if kind is None:
+        endings = ", ".join(dict.fromkeys(f"*{head.ending}" for head in HEADS.values()))
+        raise NotAClassifier(
+            f"{files.source} is a {' / '.join(names) or 'model of no named architecture'}, not a classifier: its head "
+            f"would be random. Fine-tune it first; allowed are {endings}. A causal language model can be asked: "
+            "uatlite calibrate --prompt."
+        )
+    return kind
+
+
+def _read_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
     tokenizer = _attempt(source, "a tokenizer", lambda: AutoTokenizer.from_pretrained(source, config=config))
+    if prompt_of(tokenizer):  # some families make their own normaliser anew, and lose that of a template
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         raise ModelError(
             f"{source} holds no tokenizer (no tokenizer.json and no vocabulary). "
             "Save the one that the model was trained with: tokenizer.save_pretrained(directory)."
         )
+    return tokenizer
+
+
+def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint, with a padding token that its model knows."""
+    tokenizer = _read_tokenizer(source, config)
     if tokenizer.pad_token is None:
         padding = getattr(config, "pad_token_id", None)
         if padding is None:
@@ -163,21 +262,6 @@ def _source(name: str) -> str:
             )
         return str(path)
     return name
-
-
-def _configuration(name: str | Path) -> tuple[str, Any, Kind]:
-    """Where a checkpoint is, its configuration, and what it answers by that; raise if it is no classifier's."""
-    source = _source(str(name))
-    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
-    names = tuple(config.architectures or ())
-    kind = kind_by_name(names, config.problem_type)
-    if kind is None:
-        endings = ", ".join(dict.fromkeys(f"*{head.ending}" for head in HEADS.values()))
-        raise NotAClassifier(
-            f"{source} is a {' / '.join(names) or 'model of no named architecture'}, not a classifier: its head would "
-            f"be random. Fine-tune it first; allowed are {endings}."
-        )
-    return source, config, kind
 
 
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     Tokenizer: TypeAlias = "PreTrainedTokenizerBase | FastTokenizer"
 
 FILE = "tokenizer.json"
+TEXT_MARK, PAIR_MARK = "{text}", "{text_pair}"
+"""Where a template has the text, and the second text of a pair."""
+PROMPT = "label_prompt"
+"""The setting of a tokenizer with a template that says what it is (`uatlite.model.prompt`)."""
 FIELDS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
 """What a model takes -> what the tokenizer's library calls it."""
 _UNLIMITED = int(1e30)
@@ -170,16 +174,19 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, limit: i
 
 def most_tokens(positions: int | None, tokenizer: Tokenizer, limit: int | None = None) -> int:
     """The most tokens of a sequence: the least of a model's positions, the tokenizer's limit, and `limit`."""
-    if limit is not None and limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
-        raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
     limits = (positions, limit, tokenizer.model_max_length)  # a tokenizer without a limit says 1e30
-    return int(min(limit for limit in limits if limit is not None))
+    most = int(min(limit for limit in limits if limit is not None))
+    if most < 1 + (added := tokenizer.num_special_tokens_to_add(pair=True)):
+        around = f" beside the {added} of the template" if prompt_of(tokenizer) else ""
+        raise ConfigurationError(f"max_length={most} leaves no room for a token of the text{around}; 128 is usual.")
+    return most
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int | None) -> Tokens:
     """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first. None cuts nothing."""
     of_texts = [sequences(text) for text in texts]
     flat = [sequence for of_text in of_texts for sequence in of_text]
+    _check_template(tokenizer, flat)
     uncut = _encode(tokenizer, flat, None)
     kept, lost = list(uncut), [0] * len(uncut)
     if max_length is not None:
@@ -198,6 +205,26 @@ def sequences(text: Text) -> list[Joined]:
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
     return [text if isinstance(text, tuple) else strings(text)[0]]
+
+
+def prompt_of(tokenizer: Tokenizer) -> Mapping[str, Any]:
+    """What a tokenizer's template is: `template`, `chat`, and what is read of `labels`; empty where it has none."""
+    prompt: Mapping[str, Any] = getattr(tokenizer, "init_kwargs", {}).get(PROMPT, {})
+    return prompt
+
+
+def takes(tokenizer: Tokenizer, text: Text) -> bool:
+    """Whether a tokenizer can take a text, or a pair: its template may be for the other."""
+    prompt = prompt_of(tokenizer)
+    return not prompt or isinstance(text, tuple) is (PAIR_MARK in prompt["template"])
+
+
+def _check_template(tokenizer: Tokenizer, joined: Sequence[Joined]) -> None:
+    if not all(takes(tokenizer, each) for each in joined):
+        template = prompt_of(tokenizer)["template"]
+        pairs = "pairs of texts, and these are single: name the second column, --text-pair"
+        single = f"single texts, and these are pairs: a template for them has {PAIR_MARK}"
+        raise InputError(f"the template {template!r} takes {pairs if PAIR_MARK in template else single}.")
 
 
 def _encode(tokenizer: Tokenizer, joined: Sequence[Joined], max_length: int | None) -> list[Features]:
@@ -224,6 +251,8 @@ class TokenizerSettings:
     unk_token_id: int | None
     names: tuple[str, ...]
     """what the model takes: input_ids, attention_mask and, for some, token_type_ids"""
+    prompt: Mapping[str, Any] = field(default_factory=dict)
+    """what it sets around each text, as `prompt_of`"""
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> TokenizerSettings:
@@ -243,6 +272,7 @@ class TokenizerSettings:
             split_special_tokens=bool(tokenizer.split_special_tokens),
             unk_token_id=None if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id),
             names=tuple(tokenizer("a", verbose=False)),
+            prompt=prompt_of(tokenizer),
         )
 
 
@@ -263,6 +293,7 @@ class FastTokenizer:
         self._inner.no_padding()
         self._inner.encode_special_tokens = self.split_special_tokens = settings.split_special_tokens
         self.model_input_names = settings.names
+        self.init_kwargs = {PROMPT: settings.prompt}
         self.pad_token_id = settings.pad_token_id
         self.unk_token_id = settings.unk_token_id
         self.pad_token_type_id = settings.pad_token_type_id

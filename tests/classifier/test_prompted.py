@@ -1,0 +1,165 @@
+"""A language model by its label words is a classifier like others: calibrated, saved, explained, served, exported."""
+
+import json
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import uatlite
+from decoders import language_model, tokenizer_of
+from uatlite import LabelPrompt, UncertaintyClassifier
+from uatlite.classifier.export import export
+from uatlite.cli import main
+from uatlite.errors import ConfigurationError, InputError, ModelError, NotAClassifier
+from uatlite.serve.app import create_app
+from uatlite.serve.service import Service
+
+PROMPT = LabelPrompt("Review: {text}\nSentiment:", ["negative", "positive"])
+WORDS = "the film is good bad great one a review".split()  # noqa: SIM905
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """90 texts, and labels of which a quarter differs from what the model says."""
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(WORDS, size=size)) for size in generator.integers(3, 12, size=90)]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama", "qwen2"])
+def home(request, tmp_path_factory):
+    """The directory of a language model."""
+    directory = tmp_path_factory.mktemp("lm") / request.param
+    tokenizer = tokenizer_of("qwen" if request.param == "qwen2" else "gpt2", model_max_length=64)
+    language_model(request.param, tokenizer).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def labels_of(clf, texts):
+    predicted = clf.predict(texts, check_shift=False).predicted
+    predicted[::4] = 1 - predicted[::4]
+    return [clf.class_names[column] for column in predicted]
+
+
+@pytest.fixture(scope="module")
+def calibrated(home, rows):
+    clf = uatlite.load(home, prompt=PROMPT)
+    assert isinstance(clf, UncertaintyClassifier)
+    assert clf.class_names == ("negative", "positive")
+    return clf.calibrate(rows, labels_of(clf, rows), target_coverage=0.7)
+
+
+@pytest.fixture(scope="module")
+def saved(calibrated, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("prompted") / "saved"
+    calibrated.save_pretrained(directory)
+    return directory
+
+
+def test_it_comes_back_and_says_the_same(calibrated, saved, rows):
+    loaded = uatlite.load(saved)
+    for texts in (rows[:20], [" ".join(rows[:40])]):
+        expected, said = calibrated.predict(texts, check_shift=False), loaded.predict(texts, check_shift=False)
+        np.testing.assert_array_equal(said.probabilities, expected.probabilities)
+        assert list(said.abstain) == list(expected.abstain)
+    assert (said.cut_tokens > 0).tolist() == [True]
+    card = (saved / "README.md").read_text()
+    assert "Review: {text}⏎Sentiment:" in card
+    assert "negative by “ negative”, positive by “ positive”" in card
+
+
+def test_another_template_is_another_classifier(home, saved, calibrated):
+    other = uatlite.load(home, prompt=LabelPrompt("Film: {text}\nSentiment:", PROMPT.labels))
+    assert other.settings.tokenizer != calibrated.settings.tokenizer
+    other.calibration_ = calibrated.calibration_
+    with pytest.raises(uatlite.UATLiteError, match="calibrated with tokenizer"):
+        other.predict(["good"])
+
+
+@pytest.mark.parametrize("method", ["base", "uat:samples=2", "fast:samples=2", "analytic", "mc-uniform:samples=2"])
+def test_every_method_runs(home, method, rows):
+    said = uatlite.load(home, prompt=PROMPT, method=method).predict(rows[:5])
+    assert said.probabilities.shape == (5, 2)
+    assert np.isfinite(said.probabilities).all()
+
+
+def test_the_words_that_are_explained_are_those_of_the_text(home):
+    clf = uatlite.load(home, prompt=PROMPT, method="analytic")
+    explained = clf.explain("the film is good")
+    assert [word.word.text for word in explained.words] == ["the", "film", "is", "good"]
+    assert sum(word.share for word in (*explained.words, *explained.special_tokens)) == pytest.approx(1.0, abs=1e-6)
+    assert all(0 < word.masked_confidence < 1 for word in explained.words)
+
+
+def test_it_is_served(saved, calibrated):
+    with TestClient(create_app(Service(uatlite.load(saved)))) as client:
+        answer = client.post("/predict", json={"texts": ["the film is good"]}).json()
+    row = answer["predictions"][0]
+    assert row["label"] == calibrated.predict(["the film is good"]).labels[0]
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_it_is_exported(home, tmp_path, rows, int8):
+    clf = UncertaintyClassifier.from_pretrained(home, prompt=PROMPT, method="base")
+    export(clf, tmp_path / "onnx", int8=int8)
+    ours, theirs = uatlite.load(tmp_path / "onnx"), clf
+    texts = [*rows[:20], " ".join(rows[:40])]
+    tolerance = 0.1 if int8 else 1e-4
+    np.testing.assert_allclose(
+        ours.predict(texts).probabilities, theirs.predict(texts).probabilities, atol=tolerance, rtol=0
+    )
+    assert (ours.predict(texts).cut_tokens > 0).tolist() == [False] * 20 + [True]
+    with pytest.raises(InputError, match="takes single texts, and these are pairs"):
+        ours.predict([("good", "bad")])
+    again = tmp_path / "again"
+    ours.save_pretrained(again)
+    np.testing.assert_array_equal(uatlite.load(again).predict(texts).probabilities, ours.predict(texts).probabilities)
+
+
+def test_pairs_are_exported(home, tmp_path):
+    prompt = LabelPrompt("{text}\nfilm: {text_pair}\nSentiment:", ["negative", "positive"])
+    clf = uatlite.load(home, prompt=prompt, method="base")
+    export(clf, tmp_path / "onnx")
+    texts = [("the film", "is good"), ("bad", "one")]
+    np.testing.assert_allclose(
+        uatlite.load(tmp_path / "onnx").predict(texts).probabilities, clf.predict(texts).probabilities, atol=1e-4
+    )
+
+
+def test_the_command_line(home, tmp_path, rows, capsys):
+    path = tmp_path / "rows.jsonl"
+    labels = labels_of(uatlite.load(home, prompt=PROMPT, method="base"), rows)
+    named = {"negative": "0", "positive": "1"}
+    path.write_text(
+        "".join(json.dumps({"text": t, "label": named[y]}) + "\n" for t, y in zip(rows, labels, strict=True))
+    )
+
+    def run(*given):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in given])
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    asked = ("--prompt", r"Review: {text}\nSentiment:", "--labels", "0=negative|bad,1=positive|good")
+    code, said = run("calibrate", home, path, "-o", tmp_path / "out", "--method", "base", *asked)
+    assert code == 0, said
+    assert uatlite.load(tmp_path / "out").class_names == ("0", "1")
+    assert run("predict", tmp_path / "out", path, "-o", tmp_path / "scored.jsonl")[0] == 0
+    assert len((tmp_path / "scored.jsonl").read_text().splitlines()) == len(rows)
+    code, said = run("calibrate", home, path, "-o", tmp_path / "no", *asked[:2])
+    assert code == 2
+    assert "--prompt and --labels are given together" in said
+    code, said = run("calibrate", home, path, "-o", tmp_path / "no")
+    assert code == 2
+    assert "A causal language model can be asked" in said
+    code, said = run("calibrate", home, path, "-o", tmp_path / "no", "--prompt", "Review:", *asked[2:])
+    assert "must hold {text} once" in said
+
+
+def test_a_template_longer_than_the_limit_is_said(home):
+    with pytest.raises(ConfigurationError, match=r"max_length=5 leaves no room .* beside the \d+ of the template"):
+        uatlite.load(home, prompt=PROMPT, max_length=5).predict(["good"])
+    with pytest.raises(NotAClassifier, match="A causal language model can be asked"):
+        uatlite.load(home)
+    with pytest.raises(ModelError, match="is no adapter and takes no base"):
+        uatlite.load(home, base=home)
