@@ -11,7 +11,7 @@ from decoders import language_model, tokenizer_of
 from uatlite import LabelPrompt, UncertaintyClassifier
 from uatlite.classifier.export import export
 from uatlite.cli import main
-from uatlite.errors import ConfigurationError, InputError, ModelError, NotAClassifier
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError, NotAClassifier
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
 
@@ -163,3 +163,56 @@ def test_a_template_longer_than_the_limit_is_said(home):
         uatlite.load(home)
     with pytest.raises(ModelError, match="is no adapter and takes no base"):
         uatlite.load(home, base=home)
+
+
+@pytest.fixture
+def dropless(home):
+    """`dropless(method)`: a classifier whose language model has no dropout of its own."""
+    if "gpt2" in str(home):
+        pytest.skip("GPT-2 was trained with dropout")
+    return lambda method: uatlite.load(home, prompt=PROMPT, method=method)
+
+
+def test_rates_that_the_model_stands_are_chosen_without_labels(dropless, home, rows, tmp_path):
+    gold = labels_of(dropless("base"), rows)
+    clf = dropless("uat:samples=3")
+    some = [rows[row] for row in sorted(np.random.default_rng(0).permutation(90)[:50])]
+    plain = dropless("base").predict(some, check_shift=False).predicted
+
+    def kept(factor):
+        """The slow, obvious way."""
+        at = {name: rate * factor for name, rate in (("embedding", 0.1), ("attention", 0.2), ("feed_forward", 0.3))}
+        spelt = ",".join(f"{name}={rate:.4g}" for name, rate in at.items())
+        said = dropless(f"uat:samples=3,{spelt}").predict(some, check_shift=False).predicted
+        return np.mean(said == plain), f"uat:samples=3,{spelt}"
+
+    tried = [(factor, *kept(factor)) for factor in (1, 0.3, 0.1, 0.03, 0.01)]
+    factor, share, name = next((row for row in tried if row[1] >= 0.95), tried[-1])
+    clf.calibrate(rows, gold, calibrator="temperature")
+    assert factor < 1 or "llama" not in str(home)
+    assert clf.method.name == ("uat:samples=3" if factor == 1 else name)
+    sentence = f"under the method's rates {tried[0][1]:.0%} of 50 texts keep their plain answer"
+    chosen = "" if factor == 1 else f"; all rates are multiplied by {factor:g}, under which {share:.0%} do"
+    assert f"{sentence}{chosen}." in clf.calibration_.spending[0]
+    others = dropless("uat:samples=3").calibrate(rows, gold[::-1], calibrator="temperature")
+    assert others.method.name == clf.method.name
+    clf.save_pretrained(tmp_path / "saved")
+    assert "Rates: the model has no dropout of its own" in (tmp_path / "saved" / "README.md").read_text()
+    again = uatlite.load(tmp_path / "saved").predict(rows[:5], check_shift=False)
+    np.testing.assert_array_equal(again.confidence, clf.predict(rows[:5], check_shift=False).confidence)
+
+
+def test_rates_that_destroy_the_answers_are_refused(dropless, rows):
+    gold = labels_of(dropless("base"), rows)
+    with pytest.raises(
+        CalibrationError, match=r"changes \d+% of the plain answers to 50 texts: the model has no dropout"
+    ):
+        dropless("uat:samples=2,feed_forward=0.9,attention=0.9,embedding=0.9").calibrate(rows, gold)
+
+
+def test_rates_of_a_model_with_dropout_are_kept(product_of, made_texts):
+    texts = made_texts(60)
+    clf = product_of("one", "uat:samples=2")
+    clf.calibrate(texts, clf.predict(texts).labels, calibrator="temperature")
+    assert clf.method.name == "uat:samples=2"
+    assert not any("Rates" in line for line in clf.calibration_.spending)

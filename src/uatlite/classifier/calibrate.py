@@ -31,6 +31,12 @@ from uatlite.values import Floats, Integers, Marks, Text
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
+RATE_FACTORS = (1.0, 0.3, 0.1, 0.03, 0.01)
+"""What the usual rates are multiplied by, of a model that was trained without dropout."""
+KEPT_ANSWERS, FEWEST_KEPT = 0.95, 0.8
+"""The share of plain answers that rates are to keep; with less than the second the method is refused."""
+RATE_TEXTS = 50
+"""Calibration texts by which rates are chosen, at most."""
 FEW_VALUES = 10
 """A score with so many values, or fewer, is warned of."""
 FEWEST_DOUBTED = 40
@@ -70,7 +76,44 @@ class CalibrationTexts(Generic[Read, Said]):
     def learn(self, teaching: Marks) -> tuple[LearnedMethod, Read]:
         """The method with what it learns from the `teaching` texts, (texts,) bool; and what it says about all of them,
         as if it had not learned from them."""
-        method = self.settings.method
+        method, rates = self.with_rates(self.settings.method)
+        learned, reading = self._learned(method, teaching)
+        return replace(learned, reason=" ".join(filter(None, (rates, learned.reason)))), reading
+
+    def with_rates(self, method: Method) -> tuple[Method, str]:
+        """The method with rates that a model without dropout of its own stands, and a sentence about them.
+
+        The usual rates times the largest factor under which the answers to some texts, whose labels are not read, are
+        mostly the plain ones; rates that a user named are kept.
+        """
+        if method.config is None or not self.runtime.dropless:
+            return method, ""
+        rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.texts))[:RATE_TEXTS])
+        texts = [self.texts[row] for row in rows.tolist()]
+
+        def answers(asked: Method) -> Sequence[object]:
+            return self.kind.predictions.of(
+                texts, self.read_texts(asked, texts), None, self.runtime.class_names
+            ).outcomes
+
+        plain, usual, rates = answers(BASE), parse_method(method.key).config, method.config.rates
+        kept: dict[float, float] = {}
+        for factor in RATE_FACTORS if usual is not None and usual.rates == rates else RATE_FACTORS[:1]:
+            scaled = method if factor == 1 else method.changed(**rates.times(factor))
+            kept[factor] = float(np.mean([said == other for said, other in zip(answers(scaled), plain, strict=True)]))
+            if kept[factor] >= KEPT_ANSWERS:
+                break
+        if kept[factor] < FEWEST_KEPT:
+            raise CalibrationError(
+                f"{scaled.name} changes {1 - kept[factor]:.0%} of the plain answers to {len(texts)} texts: the model "
+                "has no dropout of its own and does not stand these rates. Name lower ones, as in uat:rate=0.01, or "
+                "use the method base."
+            )
+        under = f"under the method's rates {kept[1.0]:.0%} of {len(texts)} texts keep their plain answer"
+        chosen = "" if factor == 1 else f"; all rates are multiplied by {factor:g}, under which {kept[factor]:.0%} do"
+        return scaled, f"Rates: the model has no dropout of its own; {under}{chosen}."
+
+    def _learned(self, method: Method, teaching: Marks) -> tuple[LearnedMethod, Read]:
         if not method.learns:
             return LearnedMethod(method), self.read(method)
         plain = self.read(BASE)

@@ -302,6 +302,8 @@ class Product(Generic[Said]):
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
         self.calibration_ = calibration = replace(calibrate(data, wanted, options, classes), asked=given)
+        if calibration.settings.method.name != settings.method.name:
+            self.config = calibration.settings.method  # with rates that the model stands
         doubts = [rule.describe() for rule in calibration.rules if not rule.promised]
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
             doubts.append(calibration.comparison.describe())

@@ -21,7 +21,7 @@ from uatlite.errors import ConfigurationError, ModelError, StoreError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, STORED, method_of_weights, parse_method
 from uatlite.methods.sampling import method_of_config
-from uatlite.model.architectures import answering, head_of, longest_input, unwrap
+from uatlite.model.architectures import answering, architectures, head_of, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, takes, tokenize
 from uatlite.model.windows import Windows, windowed
 from uatlite.passes.config import UATConfig
@@ -213,6 +213,11 @@ class Runtime(ABC):
         return None
 
     @property
+    def dropless(self) -> bool:
+        """Whether it is known that the model has no dropout of its own, as one that was trained without."""
+        return False
+
+    @property
     def workers(self) -> int:
         """How many threads may run batches at the same time, each with `one_thread`."""
         return 1
@@ -321,6 +326,14 @@ class TorchRuntime(TokenRuntime):
     @property
     def batching(self) -> dict[str, int]:
         return {"most_padding": BATCH_PADDING}
+
+    @property
+    def dropless(self) -> bool:
+        from uatlite.model.view import dropout_sites
+
+        if self.model.config.model_type not in architectures():
+            return False
+        return not any(site.own_rate for site in dropout_sites(self.model))
 
     @property
     def workers(self) -> int:

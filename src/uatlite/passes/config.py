@@ -61,6 +61,10 @@ class DropoutRates:
         """The rates that the checkpoint was trained with."""
         return cls(None, None, None, None)
 
+    def times(self, factor: float) -> dict[str, str]:
+        """All rates but the checkpoint's own, multiplied, as they are spelt."""
+        return {name: f"{rate * factor:.4g}" for name, rate in vars(self).items() if rate is not None}
+
     def at(self, site: "Site") -> float:
         """The rate at a site of a model."""
         rate = getattr(self, site.component)
