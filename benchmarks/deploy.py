@@ -75,7 +75,7 @@ def default_of(shape: str) -> UncertaintyClassifier:
     features = FEATURES["one"].of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
     method = replace(DISTILLED, read_out=ReadOut.empty("one", ROWS, features, quality=1.0))
     clf = UncertaintyClassifier(clf.model, tokenizer, method, max_length=512)
-    return clf.calibrate(texts, labels, target_coverage=0.8)
+    return clf.calibrate(texts, labels, review_share=0.2)
 
 
 def batch_of(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Batch:

@@ -293,7 +293,7 @@ def saved(tmp_path_factory, product_of, made_texts):
     clf, texts = product_of("one", "uat:samples=2"), made_texts(150)
     labels = clf.predict(texts).predicted
     labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
-    clf.calibrate(texts, labels, target_coverage=0.8, label_sets=0.8, calibrator="temperature")
+    clf.calibrate(texts, labels, review_share=0.2, label_sets=0.8, calibrator="temperature")
     clf.save_pretrained(directory)
     return directory
 

@@ -16,15 +16,15 @@ from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import fitting_rows
 from uatlite.trust.rule import SCORES
 
-ENTROPY = {"target_coverage": 0.6, "calibrator": "none", "score": "entropy"}
+ENTROPY = {"review_share": 0.4, "calibrator": "none", "score": "entropy"}
 
 
 @pytest.mark.parametrize(
     ("method", "rows", "asked", "deciding", "basis"),
     [
-        ("base", 300, {"target_coverage": 0.4, "score": "confidence", "label_sets": 0.8}, 200, "did not fit the"),
+        ("base", 300, {"review_share": 0.6, "score": "confidence", "label_sets": 0.8}, 200, "did not fit the"),
         ("base", 120, {"threshold": 0.6, "calibrator": "none"}, 120, "cross-validated"),  # nothing is fitted
-        ("base", 120, {"target_coverage": 0.6}, 120, "cross-validated"),  # by the raw score
+        ("base", 120, {"review_share": 0.4}, 120, "cross-validated"),  # by the raw score
         ("distilled", 300, ENTROPY, 200, "did not fit the"),  # by a score that the read-out fitted
         ("analytic", 300, ENTROPY, 300, "cross-validated"),
     ],
@@ -49,7 +49,7 @@ def test_bad_options_are_refused_before_anything_runs(build, labelled, monkeypat
     for given in ({"false_alarm": 0.0}, {"false_alarm": 1.5}, {"per_class": True}, together, *calibrators):
         with pytest.raises(ConfigurationError, match=" and ".join(given)):
             build().calibrate(*rows, **given)
-    for given in ({"target_precision": 90}, {"target_recall": 5}, {"target_precision": 0.9, "target_wrong": 0.1}):
+    for given in ({"target_errors": 5}, {"target_recall": 5}, {"target_risk": 0.1, "target_errors": 0.1}):
         with pytest.raises(ConfigurationError, match=" and ".join(given)):
             CalibrationOptions(**given)
     with pytest.raises(TypeError, match=r"UncertaintyClassifier\.calibrate takes no target_recall"):
@@ -64,7 +64,7 @@ def test_nothing_is_done_twice(build, labelled, counted, tmp_path):
     with clf.model.register_forward_pre_hook(
         lambda model, args, given: passes.append(given["input_ids"]), with_kwargs=True
     ):
-        clf.calibrate(texts, labels, target_coverage=0.4, score="confidence", label_sets=0.8)
+        clf.calibrate(texts, labels, review_share=0.6, score="confidence", label_sets=0.8)
     clf.save_pretrained(tmp_path / "saved")
     assert (len(checks), sum(map(len, passes)), len(splits), len(folds)) == (300, 300, 1, 1)
     assert (len(hashes), len(settings)) == (1, 2)
@@ -81,7 +81,7 @@ def test_figures_are_not_of_the_rows_that_fitted(build, labelled):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_score_can_decide(build, labelled, score):
-    clf = build().calibrate(*labelled(200), target_coverage=0.7, score=score)
+    clf = build().calibrate(*labelled(200), review_share=0.3, score=score)
     pred = clf.predict(labelled(200, seed=1)[0])
     assert 0.15 < pred.abstain.mean() < 0.45
     values = getattr(pred, score.replace("-", "_"))
@@ -142,7 +142,7 @@ def test_what_is_worse_beyond_chance_is_said(build, labelled):
 
 def test_out_of_scope_texts_are_abstained_on(build, labelled):
     texts, labels = labelled(300)
-    clf = build().calibrate(texts, labels, target_coverage=0.9, reference=labelled(400, seed=3)[0], false_alarm=0.05)
+    clf = build().calibrate(texts, labels, review_share=0.1, reference=labelled(400, seed=3)[0], false_alarm=0.05)
     assert clf.calibration_.scope.reference_rows == 400
     pred = clf.predict(labelled(200, seed=1)[0])
     assert pred.scope is not None

@@ -135,7 +135,7 @@ def test_labels_may_be_names_or_columns(build, labelled):
     spelt = [label.upper() for label in labels]
     states = []
     for given in (labels, columns, np.array(columns), spelt):
-        clf = build("base").calibrate(texts, given, calibrator="temperature", target_coverage=0.5)
+        clf = build("base").calibrate(texts, given, calibrator="temperature", review_share=0.5)
         states.append(dump(clf.calibration_))
     assert all(state == states[0] for state in states)
 

@@ -28,7 +28,7 @@ def calibrated(build, labelled):
     texts, labels = labelled(300)
     method = build().calibrate(texts[:150], labels[:150]).method
     method = replace(method, read_out=replace(method.read_out, r2=0.9))
-    return build(method).calibrate(texts, labels, target_coverage=0.8, label_sets=0.8)
+    return build(method).calibrate(texts, labels, review_share=0.2, label_sets=0.8)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def rows(make, made_texts):
 @pytest.fixture(scope="module")
 def labeler(make, rows):
     texts, gold = rows
-    return make("analytic").calibrate(texts[:300], gold[:300], target_precision=0.6)
+    return make("analytic").calibrate(texts[:300], gold[:300], target_risk=0.4)
 
 
 def test_an_answer_is_a_text_and_a_label():
@@ -136,7 +136,7 @@ def test_the_default_costs_one_pass(floor, make, rows, monkeypatch):
         assert "read off one plain pass" in said
 
 
-@pytest.mark.parametrize("options", [{"target_wrong": 0.4}, {"target_precision": 0.6, "score": "confidence"}])
+@pytest.mark.parametrize("options", [{"target_errors": 0.4}, {"target_risk": 0.4, "score": "confidence"}])
 def test_other_promises(options, make, rows):
     labeler = make("analytic").calibrate(rows[0][:300], rows[1][:300], **options)
     calibration = labeler.calibration_
@@ -144,7 +144,7 @@ def test_other_promises(options, make, rows):
     assert rule.promised
     pred = labeler.predict(rows[0][300:], check_shift=False)
     wrong = pred.reported & ~rows[1][300:]
-    if "target_wrong" in options:
+    if "target_errors" in options:
         assert wrong.sum(axis=1).mean() < 0.5
         assert "wrong answers a text" in rule.describe()
     else:
@@ -160,7 +160,7 @@ def test_a_line_of_the_menu_is_the_rule_of_its_risk(make, made_texts):
     calibration = make("base").calibrate(texts, gold, menu=True).calibration_
     assert calibration.rule is None
     promised = calibration.menu.rule(0.2)
-    rule = make("base").calibrate(texts, gold, target_precision=0.8).calibration_.rule
+    rule = make("base").calibrate(texts, gold, target_risk=0.2).calibration_.rule
     assert rule.promised
     assert (promised.threshold, promised.most) == (rule.threshold, rule.most)
     assert (promised.coverage, promised.covered) == (rule.coverage, "gold labels")

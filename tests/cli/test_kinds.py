@@ -16,6 +16,7 @@ from uatlite import load
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.text.gold import tags_of_spans
 from uatlite.text.write import write_rows
+from uatlite.trust.all_texts import REVIEW_SHARES
 from uatlite.trust.planners import RISKS
 from uatlite.values import Choices, Kind, Span, Text, Words
 
@@ -49,27 +50,27 @@ CASES = {
         broken={"label": "hope"},
         reason="unknown label 'hope'",
         refused={
-            "--target-recall 0.5": "--target-recall is not for a model of one class a text; use --target-risk",
+            "--target-recall 0.5": "--target-recall is not for a model of one class a text; use --target-risk,",
             "--label-sets 1.5": "=1.5 is not between 0 and 1",
         },
         first=FIRST,
     ),
     "choice": Case(
         columns="--options options",
-        asked="--target-coverage 0.7",
+        asked="--review-share 0.3",
         broken={"label": 7},
         reason="the label is option 8 of 3",
-        refused={"--target-wrong 0.5": "--target-wrong is not for a model of one class a text; use --target-risk"},
+        refused={"--target-errors 0.001": "takes 2995 labelled texts without an error"},
         first=FIRST,
     ),
     "labels": Case(
         columns="",
-        asked="--target-precision 0.5",
+        asked="--target-risk 0.5",
         broken={"labels": None},
         reason="no list of labels",
         refused={
-            "--target-risk 0.1": "--target-risk is not for a model of many labels; use --target-precision or",
-            "--target-precision 1.5": "target_precision=1.5",
+            "--per-class": "--per-class is not for a model of many labels; use --target-risk or --target-errors",
+            "--target-risk 1.5": "target_risk=1.5",
         },
         first="labels abstain withheld reason above_threshold confidence",
     ),
@@ -78,7 +79,7 @@ CASES = {
         asked="--target-risk 0.5 --target-recall 0.2",
         broken={"tags": ["B-person"]},
         reason="1 tag for",
-        refused={"--target-coverage 0.5": "--target-coverage is not for a model of entities; use --target-risk or"},
+        refused={"--review-share 0.5": "--review-share is not for a model of entities; use --target-risk,"},
         first="entities abstain reason above_threshold confidence log_odds missed missed_at",
     ),
 }
@@ -260,7 +261,7 @@ def test_the_menu_is_printed_and_nothing_is_written(of, run, tmp_path):
     asked = ("calibrate", of.model, of.data, *of.case.columns.split(), "--method", "base", "--menu")
     first, *lines, last = run(*asked).err.splitlines()
     assert first.startswith("risk  promise (confidence 0.95, ")
-    assert len(lines) == len(RISKS)
+    assert len(lines) == 2 * len(RISKS) + (1 if of.kind in ("labels", "entities") else 2 + len(REVIEW_SHARES))
     assert last.startswith("Each line is a promise by itself")
     assert list(tmp_path.iterdir()) == []
     run(*asked, "-o", tmp_path / "made")

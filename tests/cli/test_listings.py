@@ -91,6 +91,6 @@ def test_a_text_is_not_an_option_that_is_gone():
 def test_the_page_of_commands_in_the_docs_is_up_to_date_and_shows_what_a_reader_needs():
     text = runpy.run_path(str(DOCS / "cli_page.py"))["page"]()
     assert (DOCS / "reference" / "cli.md").read_text(encoding="utf-8") == text, "run: make docs"
-    assert "    uatlite predict MODEL INPUT [OPTIONS]" in text
+    assert "    uatlite predict MODEL [INPUT] [OPTIONS]" in text
     assert "| `--output` `-o` | JSONL, CSV or Parquet, by extension (.gz too). | required |" in text
     assert "[bold]" not in text  # rich's markup is for the terminal

@@ -45,7 +45,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calibrated(model, data, tmp_path_factory, exit_code):
     directory = tmp_path_factory.mktemp("out") / "calibrated"
-    rule = ("--target-coverage", 0.7, "--calibrator", "temperature", "--method", "base")
+    rule = ("--review-share", 0.3, "--method", "base")
     assert exit_code("calibrate", model, data, "-o", directory, *COLUMNS, *rule) == 0
     return directory
 
@@ -77,12 +77,12 @@ def test_every_command_reads_the_columns_of_calibration(calibrated, data, tmp_pa
     assert texts in run("export", calibrated, "--texts", data, "-o", tmp_path / "fp32").err
     said = run("export", calibrated, "--int8", "--calibrate", data, "-o", tmp_path / "int8").err
     assert texts in said
-    assert "at least 70.0% of rows are answered" in said  # as the classifier
+    assert "of 1,000 texts to review" in said  # as the classifier
     assert f"1 row rejected; line numbers and reasons are in {tmp_path / 'int8' / 'rejects.jsonl'}" in said
     before, after = (read(directory) for directory in (calibrated, tmp_path / "int8"))
     assert (after.columns, after.calibration.asked) == (before.columns, before.calibration.asked)
     assert after.calibration.calibrator.name == "temperature"
-    run("calibrate", tmp_path / "int8", data, "--target-coverage", 0.5, "-o", tmp_path / "again")
+    run("calibrate", tmp_path / "int8", data, "--review-share", 0.5, "-o", tmp_path / "again")
     assert read(tmp_path / "again").columns == before.columns
     (tmp_path / "scored").mkdir()
     for name in ("monday.csv", "tuesday.csv"):  # with rejected rows beside them
@@ -140,7 +140,7 @@ def test_predict_then_review(calibrated, data, tmp_path, run):
 
 
 def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path, run):
-    given = ("--method", "base", "--calibrator", "temperature", "--target-risk", 0.001)
+    given = ("--method", "base", "--target-risk", 0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what the command says is not said again by a Python warning
         calibrated = run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c", code=5).err
@@ -151,7 +151,7 @@ def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path,
     assert calibrated.splitlines()[-1] == f"Wrote {tmp_path / 'c'}, which answers nothing"
     for said in (calibrated, exported):
         assert said.count("Abstain on all") == 1
-        assert "risk  promise" in said  # which risks can be promised instead
+        assert "Instead they can promise: Answer" in said
         assert "UserWarning" not in said
     said = run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.csv").err
     assert said.startswith("No row is answered. Abstain on all: ")
@@ -170,7 +170,8 @@ def test_a_shift_is_warned_of(calibrated, tmp_path, run):
     few = tmp_path / "few.csv"
     few.write_text("text\na1 a2\n")
     told = run("predict", calibrated, few, "-o", tmp_path / "few.jsonl").err
-    assert "Too few rows to tell a shift: none is answered. Over this row: it takes 20 rows to tell." in told
+    assert "Too few rows to tell a shift: none is answered, promised at most " in told
+    assert "Over this row: it takes 20 rows to tell." in told
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_the_bar_says_rows_speed_and_shares():
 
 
 def test_a_second_look_is_told_and_stands_in_the_rows(model, data, tmp_path, run):
-    given = ("calibrate", model, data, *COLUMNS, "--target-coverage", "0.6", "--second-look", "uat:samples=3")
+    given = ("calibrate", model, data, *COLUMNS, "--review-share", 0.4, "--second-look", "uat:samples=3")
     told = run(*given, "-o", tmp_path / "twice").err
     assert "get a second look by uat:samples=3 (calibrated on " in told
     run("predict", tmp_path / "twice", data, "-o", tmp_path / "scored.jsonl")

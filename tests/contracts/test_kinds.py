@@ -32,6 +32,7 @@ from uatlite.scoring.job import Job
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.serve.service import ANSWERS
 from uatlite.text.gold import GOLD
+from uatlite.trust.rule import Wanted
 from uatlite.trust.shift import Share
 from uatlite.values import Choices, Kind, Text
 
@@ -58,7 +59,7 @@ class Case:
 
 ENDING = "passes cut_tokens scope out_of_scope"
 MEASURES = f"confidence margin logit_margin entropy expected_entropy mutual_information variance {ENDING}"
-HALF = {"target_risk": None, "target_coverage": 0.5}
+HALF = {"target_risk": None, "review_share": 0.5}
 CASES = {
     "one": Case(
         {"target_risk": 0.6, "label_sets": 0.8, "score": "confidence"},
@@ -75,13 +76,13 @@ CASES = {
         f"label abstain reason above_threshold {MEASURES} p_A p_B p_C",
     ),
     "labels": Case(
-        {"target_precision": 0.5},
+        {"target_risk": 0.5},
         3,
         "labels",
-        {"target_precision": 0.95},
+        {"target_risk": 0.05},
         f"labels abstain withheld reason above_threshold confidence log_odds {ENDING} p_anger p_joy p_fear "
         "p_relief variance_anger variance_joy variance_fear variance_relief",
-        {"target_precision": 0.999},
+        {"target_risk": 0.001},
     ),
     "entities": Case(
         {"target_risk": 0.5, "target_recall": 0.3},
@@ -379,6 +380,20 @@ def test_the_promise_is_rechecked_and_renewed(made):
     assert [rule.kind for rule in new.rules] == [rule.kind for rule in calibration.rules]
     assert new.rows == ROWS
     assert len(product.predict(made.new, check_shift=False)) == len(made.new)
+
+
+def test_wrong_answers_are_promised_of_all_texts(made):
+    product = made.calibrated(**dict.fromkeys(made.case.asked), target_errors=0.6)
+    rule, now = product.calibration_.rule, read_now(product, made.texts, made.gold)
+    wrong = now.predictions.labelled(now.gold, Wanted(score=rule.score)).errors & now.predictions.reports
+    assert (rule.kind in ("errors", "per-text"), rule.promised) == (True, True)
+    ((_, risk),) = recheck(now, rule).now
+    assert risk.risk == pytest.approx(wrong.sum() / ROWS)
+    assert recheck(now, rule).verdict != "broken"
+    told = recheck(now, rule).describe()
+    assert told[0].startswith("Promised: at most ")
+    with pytest.raises(CalibrationError, match=r"takes 2,?995 labelled texts without an error"):
+        made.calibrated(**dict.fromkeys(made.case.asked), target_errors=0.001)
 
 
 def test_a_second_look_stands_beside_the_first(made, tmp_path):

@@ -27,7 +27,7 @@ def saved(tmp_path_factory, product_of, made_texts):
     classifier = product_of("one", METHOD)
     labels = classifier.predict(texts).predicted
     labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
-    classifier.calibrate(texts, labels, target_coverage=0.7, label_sets=0.8, calibrator="temperature")
+    classifier.calibrate(texts, labels, review_share=0.3, label_sets=0.8, calibrator="temperature")
     classifier.save_pretrained(directory)
     return directory
 
@@ -53,7 +53,7 @@ def labeler(product_of, made_texts):
     made, texts = product_of("labels", "analytic"), made_texts(200, seed=4)
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
     gold = np.random.default_rng(0).random((len(texts), 1)) < chances
-    return made.calibrate(texts, gold, target_precision=0.8, menu=True)
+    return made.calibrate(texts, gold, target_risk=0.2, menu=True)
 
 
 @pytest.fixture(scope="session")

@@ -196,15 +196,16 @@ def calibrate(
         scope = fit_scope(reference, *read, false_alarm=options.false_alarm)
     inside = everything if scope is None or scope.inside is None else scope.inside
     # Texts that fitted the calibrator do not decide, but say where the search starts.
+    labelled = [said.labelled(gold, wanted) for wanted in asked]
     decisions = [
         decide(
-            said.labelled(gold, wanted),
+            rows,
             wanted,
             inside=inside,
             fitting=fitting if wanted is asked[0] else None,
             menu=options.menu and wanted is asked[0],
         )
-        for wanted in asked
+        for rows, wanted in zip(labelled, asked, strict=True)
     ]
     rules = tuple(decision.rule for decision in decisions if decision.rule is not None)
     decided = replace(said, rules=rules, out_of_scope=None if scope is None else ~inside)
@@ -217,6 +218,8 @@ def calibrate(
         calibrator=calibrator,
         rules=rules,
         menu=decisions[0].menu,
+        instead=decisions[0].instead,
+        sample=labelled[0].sample(asked[0], free & inside),
         scope=scope,
         # The comparison of scores and representations uses no label, so all texts may take part.
         shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,

@@ -15,7 +15,7 @@ from uatlite.classifier.exported import read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import KINDS, Product, model_files, open_files
-from uatlite.classifier.record import AskedOfClasses, AskedOfEntities, AskedOfLabels, Figures, measured_figures
+from uatlite.classifier.record import AskedOfAll, AskedOfClasses, AskedOfEntities, Figures, measured_figures
 from uatlite.classifier.runtime import SCORES_MANIFEST, Config, is_exported
 from uatlite.classifier.saving import Stored
 from uatlite.classifier.scores import load_scores
@@ -51,12 +51,13 @@ class UncertaintyClassifier(Product[ClassPredictions]):
     def calibrate(self, texts: Iterable[Any], labels: Iterable[Any], **asked: Unpack[AskedOfClasses]) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
-        A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
-        `confidence`; `per_class`: also among the answers of each class), `target_coverage` (at least this share is
-        answered) and `threshold` (answer above it). The `score` that ranks texts is by default the margin of the
-        logits, which needs no fitting, so that all rows decide; with a threshold it is the confidence. `label_sets`
-        is the coverage of label sets. What was learned is in `calibration_`. `calibrator` names one, by default
-        'input-temperature', or 'temperature' where the method has no variance. `confidence` is 0.95 by default.
+        A rule to abstain by comes from one of `target_risk` (at most this share of the answers is wrong, with the
+        stated `confidence`), `target_errors` (of all texts at most this share is answered wrongly), both with
+        `per_class` also for each class; `review_share` (at most this share is left to a person) and `threshold`
+        (answer above it). The `score` that ranks texts is by default the margin of the logits, which needs no fitting,
+        so that all rows decide; with a threshold it is the confidence. `label_sets` is the coverage of label sets. What
+        was learned is in `calibration_`. `calibrator` names one, by default 'input-temperature', or 'temperature' where
+        the method has no variance. `confidence` is 0.95 by default.
 
         `reference` are unlabelled texts of the task, best those that the model was trained on: they tell which texts
         are in scope. Without them the calibration rows serve, less well. `false_alarm` (0.01) is the share of texts in
@@ -166,16 +167,16 @@ class UncertaintyLabeler(Product[LabelPredictions]):
     """
 
     kinds = (LABELS,)
-    asks = AskedOfLabels
+    asks = AskedOfAll
     default_method = "distilled:of=fast,samples=10,per_input=true"
 
-    def calibrate(self, texts: Iterable[Any], labels: Any, **asked: Unpack[AskedOfLabels]) -> Self:
+    def calibrate(self, texts: Iterable[Any], labels: Any, **asked: Unpack[AskedOfAll]) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
         `labels` are for each text a list of names (or columns), which may be empty, or all of them a matrix of 0 and 1,
-        (texts, labels). A rule to report labels by comes from `target_precision` (at least this share of the reported
-        labels is right, with the stated `confidence`) or `target_wrong` (on average at most so many wrong labels are
-        reported a text). Texts are the unit: the promise holds whatever the labels of one text have to do with each
+        (texts, labels). A rule to report labels by comes from `target_risk` (at most this share of the reported labels
+        is wrong, with the stated `confidence`) or `target_errors` (on average at most so many wrong labels are reported
+        a text). Texts are the unit: the promise holds whatever the labels of one text have to do with each
         other. The `score` that ranks labels is by default the log-odds of the model, so that all texts decide; with
         'confidence' a third of them fits the calibrator and the others decide.
 
@@ -238,7 +239,8 @@ class UncertaintyTagger(Product[EntityPredictions]):
         `entities` are for each text its gold entities, as (start, end, label) in characters; without them `texts` are
         rows: {"tokens": [...], "tags": [...]} in IOB2, or {"text": ..., "entities": [{"start", "end", "label"}, ...]}.
         A rule to report entities by comes from `target_risk`: at most this share of the reported entities is wrong,
-        span or type, with the stated `confidence`. With `target_recall` a person is asked to look at texts where
+        span or type, with the stated `confidence`; or from `target_errors`: at most so many wrong ones are reported a
+        text, on average. With `target_recall` a person is asked to look at texts where
         entities may be missed, and in the others at least this share of the gold entities is found. Texts are the unit:
         the promises hold whatever the entities of one text have to do with each other. The `score` that ranks entities
         is by default the model's log-odds that it is right as a whole, so that all texts decide; with 'confidence' a

@@ -72,7 +72,9 @@ class EntityPredictions(Predictions):
     shown = ("entities", "abstain", "reason", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_entities": "entities", "second_confidence": "confidence"}
     words = WORDING["entities"]
-    promises: ClassVar[dict[str, RuleKind]] = {"target_risk": "precision", "target_recall": "recall"}
+    promises: ClassVar[dict[str, RuleKind]] = {
+        "target_risk": "precision", "target_errors": "per-text", "target_recall": "recall"
+    }  # fmt: skip
 
     decoded: tuple[Decoded, ...]
     """the entities of each text, before calibration"""

@@ -42,7 +42,7 @@ class LabelPredictions(Predictions):
     shown = ("labels", "abstain", "reason", "confidence", "scope")
     seconds: ClassVar[dict[str, str]] = {"second_labels": "labels", "second_confidence": "confidence"}
     words = WORDING["labels"]
-    promises: ClassVar[dict[str, RuleKind]] = {"target_precision": "precision", "target_wrong": "per-text"}
+    promises: ClassVar[dict[str, RuleKind]] = {"target_risk": "precision", "target_errors": "per-text"}
 
     @classmethod
     def of(

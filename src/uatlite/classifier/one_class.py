@@ -52,7 +52,7 @@ class ClassPredictions(Predictions, Predictive):
     }  # fmt: skip
     words = WORDING["one"]
     promises: ClassVar[dict[str, RuleKind]] = {
-        "target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"
+        "target_risk": "risk", "target_errors": "errors", "review_share": "coverage", "threshold": "threshold"
     }  # fmt: skip
     ranked_by = (RAW_SCORE, *(name for name in SCORES if name != RAW_SCORE))
 

@@ -27,6 +27,7 @@ LEAST_KEPT = 0.5
 """A new version that answers less than this part of what the one before answered at calibration is not put in use."""
 PROMISED = {
     "risk": "of the answers are wrong",
+    "errors": "of all texts are answered wrongly",
     "precision": "of the reported answers are wrong",
     "per-text": "wrong answers a text are reported",
     "recall": "of the gold answers of answered texts are missed",
@@ -75,7 +76,8 @@ class LabelledNow:
         """The risk that a rule is about, of all answers or of those of one class; None where it reports none.
 
         With one answer a text the interval is exact, else that of a bet, whatever the answers of a text have to do
-        with each other.
+        with each other. Of a promise about all texts it is the share of them that is answered wrongly; where only
+        answers were drawn, their risk times the share that was answered at calibration.
         """
         said, most = self.predictions, float(rule.most or 1)
         rows = said.labelled(self.gold, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
@@ -91,13 +93,15 @@ class LabelledNow:
             return None
         if rule.kind in ONE_ANSWER:
             some = counts > 0
+            if rule.kind == "errors" and not self.answers_only:
+                some = np.ones(len(said), dtype=np.bool_) if column is None else said.answers.kind == column
             inclusion = None if self.inclusion is None else self.inclusion[some]
-            return risk_interval(errors[some] > 0, inclusion, confidence=confidence)
+            risk = risk_interval(errors[some] > 0, inclusion, confidence=confidence)
+            return risk.times(rule.coverage) if rule.kind == "errors" and self.answers_only else risk
         if rule.kind != "per-text":
             return risk_interval(errors, self.inclusion, counts=counts, most=most, confidence=confidence)
         shares = risk_interval(errors / most, self.inclusion, counts=np.ones(len(said)), confidence=confidence)
-        limits = {name: most * getattr(shares, name) for name in ("risk", "low", "high")}
-        return replace(shares, errors=round(errors.sum()), **limits)
+        return replace(shares.times(most), errors=round(errors.sum()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +133,7 @@ class Recheck:
         rule, one_answer = self.rule, self.rule.kind in ONE_ANSWER
         target = f"{self.target:g}" if rule.kind == "per-text" else f"{self.target:.2%}"
         wrong = "missed" if rule.kind == "recall" else "wrong"
+        unit = "texts" if rule.kind == "errors" and self.coverage is not None else "answers"
         share = "of rows were answered" if one_answer else rule.share_of
         before = f"{rule.errors} of {rule.reported} answers were {wrong}, {rule.coverage:.1%} {share}"
         promised = PROMISED.get(rule.kind, PROMISED["risk"])
@@ -138,7 +143,7 @@ class Recheck:
             "broken": "The promise is broken. Make a new one from these rows: --update",
             "cannot tell yet": f"Cannot tell yet; {needed.describe()}." if (needed := self.labels_needed) else "",
         }
-        said = [(name, interval.describe().replace("are wrong", f"are {wrong}")) for name, interval in self.now]
+        said = [(name, interval.describe(f"labelled {unit} are {wrong}")) for name, interval in self.now]
         return [
             f"Promised: at most {target} {promised} (at calibration {before}).",
             *(f"Now{name}: {risk}{covered}." for name, risk in said),
@@ -244,6 +249,10 @@ def update(
         shift=shift,
         figures=None,
         menu=None,
+        instead=(),
+        sample=None
+        if now.answers_only
+        else said.labelled(now.gold, _wanted(rules[0])).sample(_wanted(rules[0]), deciding),
         comparison=None,
         asked=calibration.asked if target is None else None,
         spending=(*calibration.spending, how_fitted, *([ANSWERS_ONLY] if now.answers_only else [])),

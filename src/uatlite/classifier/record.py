@@ -20,6 +20,7 @@ from uatlite.metrics.accuracy import nll
 from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import softmax
+from uatlite.trust.all_texts import LabelledScores
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.calibrators import Calibrator, check_calibrator
 from uatlite.trust.distribution import LabelSets
@@ -36,9 +37,9 @@ INTERVAL_CONFIDENCE = 0.95
 """Of their intervals."""
 
 
-_TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
-_SHARES_RIGHT = ("target_precision", "target_recall")
-"""Targets that are shares of what is right; rules are about what is wrong."""
+PROMISE_OPTIONS = ("target_risk", "target_errors", "review_share", "threshold", "target_recall")
+_COMPLEMENTS = ("review_share", "target_recall")
+"""Targets whose rule is about the rest: the share that is answered, or missed."""
 
 
 class AskedOfAll(TypedDict, total=False):
@@ -52,30 +53,23 @@ class AskedOfAll(TypedDict, total=False):
     menu: bool
     false_alarm: float
     seed: int
+    target_risk: float | None
+    target_errors: float | None
 
 
 class AskedOfClasses(AskedOfAll, total=False):
     """Of one class a text."""
 
-    target_risk: float | None
-    target_coverage: float | None
+    review_share: float | None
     threshold: float | None
     per_class: bool
     calibrator: str | None
     label_sets: float | None
 
 
-class AskedOfLabels(AskedOfAll, total=False):
-    """Of many labels."""
-
-    target_precision: float | None
-    target_wrong: float | None
-
-
 class AskedOfEntities(AskedOfAll, total=False):
     """Of entities."""
 
-    target_risk: float | None
     target_recall: float | None
 
 
@@ -84,19 +78,17 @@ class CalibrationOptions:
     """What calibration is asked for; each product takes its own of them (see its `calibrate`)."""
 
     target_risk: float | None = None
-    """at most this share of the answers, or of the reported entities, is wrong"""
-    target_coverage: float | None = None
-    """at least this share of texts is answered"""
+    """at most this share of the answers, or of the reported labels or entities, is wrong"""
+    target_errors: float | None = None
+    """at most this share of all texts is answered wrongly; of several answers a text, the wrong ones a text"""
+    review_share: float | None = None
+    """at most this share of texts is left to a person"""
     threshold: float | None = None
-    target_precision: float | None = None
-    """at least this share of the reported labels is right"""
-    target_wrong: float | None = None
-    """at most so many wrong labels are reported a text, on average; 0.1 is one in ten texts"""
     target_recall: float | None = None
     """at least this share of the gold entities is found in the texts that are answered"""
     confidence: float = 0.95
     per_class: bool = False
-    """whether a target risk holds among the answers of each class, and not only among all"""
+    """whether the target holds for each class, and not only for all together"""
     score: str | None = None
     """None: the raw score, which no label has fitted; or the confidence where a threshold is given"""
     calibrator: str | None = None
@@ -112,14 +104,14 @@ class CalibrationOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        targets = [name for name in _TARGETS if getattr(self, name) is not None]
+        targets = [name for name in PROMISE_OPTIONS if getattr(self, name) is not None]
         for name in (*targets, "false_alarm", "confidence"):
             if name != "threshold":
                 check_share(name, getattr(self, name))
         if self.calibrator is not None:
             check_calibrator(self.calibrator)
-        if self.per_class and self.target_risk is None:
-            raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
+        if self.per_class and self.target_risk is None and self.target_errors is None:
+            raise ConfigurationError("per_class=True is about a target; give one, as in target_risk=0.05.")
         thresholds = [name for name in targets if name != "target_recall"]
         if len(thresholds) > 1:
             given = " and ".join(thresholds)
@@ -133,12 +125,19 @@ class CalibrationOptions:
         wanted = [Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)]
         for name, kind in said.promises.items():
             if (target := getattr(self, name)) is not None:
-                about = replace(wanted[0], kind=kind, target=1.0 - target if name in _SHARES_RIGHT else target)
+                about = replace(wanted[0], kind=kind, target=1.0 - target if name in _COMPLEMENTS else target)
                 if kind == "recall":
                     wanted.append(replace(about, score=SHARE_FOUND))
                 else:
                     wanted[0] = about
         return tuple(wanted)
+
+
+def asked_by(said: type[Predictions], rule: Rule) -> tuple[str, float]:
+    """The option that asks for a rule of the kind of answers, and its number."""
+    name = next(name for name, kind in said.promises.items() if kind == rule.kind)
+    assert rule.target is not None
+    return name, 1.0 - rule.target if name in _COMPLEMENTS else rule.target
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,11 @@ class Calibration:
     rules: tuple[Rule, ...] = ()
     """by which answers are reported and texts are abstained on; of entities there may be one more, of recall"""
     menu: Menu | None = None
-    """which risks can be promised; None where it was not asked for, or the texts or their answers are too few"""
+    """what can be promised; None where it was not asked for, or the texts or their answers are too few"""
+    instead: tuple[Rule, ...] = ()
+    """what can be promised where the target cannot"""
+    sample: LabelledScores | None = None
+    """of one answer a text: the labelled rows that bound the risk at a threshold that they did not choose"""
     label_sets: LabelSets | None = None
     scope: Scope | None = None
     """None where the texts are too few"""
@@ -300,6 +303,7 @@ class Calibration:
         lines += [] if self.comparison is None else [self.comparison.describe()]
         lines += [rule.describe() for rule in self.rules]
         lines += [self.ties] if self.ties else []
+        lines += [f"Instead they can promise: {rule.describe()}" for rule in self.instead]
         if self.label_sets is not None:
             low, high = self.label_sets.coverage_interval
             lines.append(

@@ -17,6 +17,11 @@ EXTRAS = {
 }
 """What brings the libraries that an installation for deployment leaves out."""
 GONE: dict[str, str] = {
+    "calibrate --target-precision": "--target-risk is for labels too, the share that may be wrong: 0.1 for 0.9.",
+    "calibrate --target-wrong": "it is --target-errors, the same for all kinds of answers.",
+    "calibrate --target-coverage": "use --review-share, the share that is left to a person: 0.2 to answer 0.8.",
+    "calibrate --threshold": "--review-share chooses it, by a share of the texts; in Python threshold= stays.",
+    "calibrate --calibrator": "--method base has temperature scaling; in Python calibrator= stays.",
     "calibrate --budget": "the default costs one pass; more passes for doubtful texts are --second-look METHOD.",
     "calibrate --tolerance": "the default costs one pass; more passes for doubtful texts are --second-look METHOD.",
     "export --passes": "the default needs one plain pass, which is what is exported; leave it out.",

@@ -3,7 +3,9 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
@@ -33,25 +35,26 @@ def calibrate(
         Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
     ] = None,
     target_risk: Annotated[
-        float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
+        float | None, Option(help="Of the answers, reported labels or entities, at most this share is wrong: 0.05.")
     ] = None,
-    target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
-    target_precision: Annotated[
-        float | None, Option(help="Of many labels: report those of which at least this share is right, as in 0.9.")
+    target_errors: Annotated[
+        float | None,
+        Option(
+            help="Of all texts, at most this share is answered wrongly: 0.05. Of several answers: wrong ones a text."
+        ),
     ] = None,
-    target_wrong: Annotated[
-        float | None, Option(help="Of many labels: report at most so many wrong ones a text, as in 0.1.")
+    review_share: Annotated[
+        float | None, Option(help="Leave at most this share of the texts to a person: 0.2.")
     ] = None,
     target_recall: Annotated[
         float | None, Option(help="Of entities: name the texts to look at, so that in the others this share is found.")
     ] = None,
-    threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
     confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
     per_class: Annotated[
-        bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
+        bool, Option("--per-class", help="Keep the target for each class, not only for all together.")
     ] = False,
     menu: Annotated[
-        bool, Option("--menu", help="Print which risks can be promised, with their coverage; needs no -o.")
+        bool, Option("--menu", help="Print what can be promised, with the coverage of each; needs no -o.")
     ] = False,
     reference: Annotated[
         str | None,
@@ -63,12 +66,9 @@ def calibrate(
     score: Annotated[
         str | None,
         Option(
-            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, "
-            "entropy, mutual-information, variance."
+            help="Score to abstain by: logit-margin by default; confidence, margin, entropy, mutual-information, "
+            "variance."
         ),
-    ] = None,
-    calibrator: Annotated[
-        str | None, Option(help="input-temperature by default, or temperature where the method has no variance; none.")
     ] = None,
     label_sets: Annotated[
         float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
@@ -158,7 +158,7 @@ def calibrate(
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
-    tell(console, output, classifier, rows.rejects)
+    tell(console, output, classifier, rows.rejects, without_targets(options_given))
 
 
 def _prompt(template: str | None, labels: str | None, *, chat: bool) -> "LabelPrompt | None":
@@ -172,8 +172,14 @@ def _prompt(template: str | None, labels: str | None, *, chat: bool) -> "LabelPr
     return None
 
 
-def tell(console: "Console", output: Path, classifier: "Product[Any]", rejects: "Sequence[Reject]") -> None:
-    """List rejected rows, and say what was learned from the others; exit with 5 where a promise cannot be kept."""
+def tell(
+    console: "Console", output: Path, classifier: "Product[Any]", rejects: "Sequence[Reject]", command: str = ""
+) -> None:
+    """List rejected rows, and say what was learned from the others; exit with 5 where a promise cannot be kept.
+
+    Then `command` is shown with what can be promised instead.
+    """
+    from uatlite.classifier.record import asked_by
     from uatlite.text.write import write_rejects
 
     calibration = classifier.calibration_
@@ -182,11 +188,14 @@ def tell(console: "Console", output: Path, classifier: "Product[Any]", rejects: 
     for unmet in broken:
         console.print(f"No promise: {output} answers nothing. {unmet}", style=shared.WARNING)
     words = classifier.kind.predictions.words
-    lines = [line for line in calibration.describe() if line not in broken]
+    for rule in calibration.instead:
+        name, target = asked_by(classifier.kind.predictions, rule)
+        asking = f"{command} --{name.replace('_', '-')} {target:g}"
+        console.print(f"Instead they can promise: {rule.describe()}", f"  {asking.strip()}", sep="\n")
+    told = [*broken, *(f"Instead they can promise: {rule.describe()}" for rule in calibration.instead)]
+    lines = [line for line in calibration.describe() if line not in told]
     if not calibration.rules:
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
-    elif broken and calibration.menu is not None:
-        lines += calibration.menu.describe()
     lines += write_rejects(output / "rejects.jsonl", rejects)
     lines += [] if calibration.figures is None else calibration.figures.describe()
     console.print(*lines, f"Wrote {output}" + (", which answers nothing" if broken else ""), sep="\n")
@@ -194,12 +203,26 @@ def tell(console: "Console", output: Path, classifier: "Product[Any]", rejects: 
         raise Exit(shared.NO_PROMISE)
 
 
+def without_targets(given: Mapping[str, Any]) -> str:
+    """The command with these arguments, less the target of its answers."""
+    from uatlite.classifier.record import PROMISE_OPTIONS
+
+    left_out = {"model", "data", "menu", *PROMISE_OPTIONS} - {"target_recall"}
+    words = ["uatlite", "calibrate", *(str(given[name]) for name in ("model", "data") if given[name] is not None)]
+    for name, parameter in signature(calibrate).parameters.items():
+        value = True if name == "overwrite" else given[name]
+        if name not in left_out and value != parameter.default:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return join(words)
+
+
 def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that `calibrate` takes, by name; what the kind of the model does not take is refused."""
     from uatlite.classifier.record import CalibrationOptions
 
     takes, words = product.asks.__annotations__, product.kind.predictions.words
-    asked = {of.name: given[of.name] for of in fields(CalibrationOptions) if given[of.name] != of.default}
+    options = [option for option in fields(CalibrationOptions) if option.name in given]
+    asked = {option.name: given[option.name] for option in options if given[option.name] != option.default}
     others = {name: value for name, value in asked.items() if name not in takes}
     shared.refuse(others, f"a model of {words.model}; use {words.options}")
     return {name: value for name, value in asked.items() if name in takes}

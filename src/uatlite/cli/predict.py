@@ -40,6 +40,10 @@ def predict(
     review: Annotated[
         int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
     ] = None,
+    reviews: Annotated[
+        int | None,
+        Option(min=1, help="Leave N texts of this file to a person, the least sure, whatever the rule says."),
+    ] = None,
     text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
@@ -80,6 +84,7 @@ def predict(
     layout = source.layout(Layout(label=None, id=id, meta=kept), asked, stored.columns)
     texts = True if review is not None else keep_text
     asked_too: dict[str, Any] = {"strict": strict, "resume": resume, "overwrite": overwrite, "tokens": tokens}
+    asked_too |= {"reviews": reviews}
     job = Job(source.name, output, layout, format, rejects, texts, **asked_too)
     source.check_job(job)
     changes = shared.given(max_length=max_length, windows=windows or None)
@@ -99,7 +104,7 @@ def predict(
         summary = score(bar.show)
     if summary.promised is False:
         console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
-    console.print(*summary.describe(), sep="\n")
+    console.print(*summary.describe(), *([summary.promise] if reviews else []), sep="\n")
     if summary.shift is not None:
         console.print(summary.shift.describe(), style=shared.LEVELS[summary.shift.level])
     if summary.job["calibration"] is None:

@@ -42,6 +42,8 @@ class Job:
     overwrite: bool = False
     tokens: bool = False
     """whether the tokens of each text are written too, with the U of each"""
+    reviews: int | None = None
+    """how many texts are left to a person, whatever the rule says; None: the rule decides"""
 
     @cached_property
     def carries(self) -> bool:
@@ -100,6 +102,7 @@ class Job:
             "settings": predictor.settings.to_dict(),
             "calibration": None if calibration is None else calibration_digest(calibration),
             **({"tokens": True} if self.tokens else {}),
+            **({"reviews": self.reviews} if self.reviews else {}),
         }
 
 

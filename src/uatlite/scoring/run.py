@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.display import ABSTAINING
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
@@ -30,6 +31,7 @@ from uatlite.errors import StoreError
 from uatlite.scoring.job import Job, Summary, Tally
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.scoring.source import Block, Source, blocks
+from uatlite.scoring.workload import Workload, check_reviews
 from uatlite.text.files import format_of
 from uatlite.text.write import Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReport, these
@@ -189,6 +191,7 @@ class ScoringRun:
         self.parts = Parts.of(job.output)
         calibration = predictor.calibration
         self._rules = () if calibration is None else calibration.rules
+        self._sample = None if job.reviews is None else check_reviews(calibration)
         self._shift = None if calibration is None or calibration.shift is None else ShiftMonitor(calibration)
 
     def by(self, score: Callable[[Iterator[Block]], Iterable[Tally]], on_progress: OnProgress) -> Summary:
@@ -211,31 +214,47 @@ class ScoringRun:
             raise self.parts.changed(job.input)
         return self._write_output(tally)
 
+    def _lines(self) -> Iterator[list[Line]]:
+        """The lines of each part, in the order of the input."""
+        for number in range(len(self.parts)):
+            scored = self.parts.get(number)
+            if scored is None:
+                path = self.parts.path(self.parts.name(number))
+                raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
+            yield scored.lines
+
     def _write_output(self, tally: Tally) -> Summary:
         """Write rows, rejects and summary. The output gets its name last: where it exists, the others do."""
-        job, position = self.job, 0
+        job, position, reviews = self.job, 0, None
+        if self._sample is not None and job.reviews is not None:
+            rows = (ScoredRow(values) for lines in self._lines() for kind, values in lines if kind == "row")
+            reviews = Workload.of(self._sample, rows, job.reviews)
+            tally = replace(tally, abstained=0, reasons={})
+            if self._shift is not None:
+                self._shift.calibration = replace(self._shift.calibration, rules=(reviews.rule,))
         job.rejects_path.unlink(missing_ok=True)
         with (
             row_writer(job.output, examples=EXAMPLES) as write,
             row_writer(job.rejects_path) if tally.rejected else nullcontext(write) as write_reject,
         ):
-            for number in range(len(self.parts)):
-                scored = self.parts.get(number)
-                if scored is None:
-                    path = self.parts.path(self.parts.name(number))
-                    raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
-                for kind, values in scored.lines:
+            for lines in self._lines():
+                if reviews is not None:
+                    lines = [(kind, reviews.decided(values) if kind == "row" else values) for kind, values in lines]
+                    reasons = Counter(values["reason"] for kind, values in lines if kind == "row")
+                    tally += Tally(abstained=sum(reasons[why] for why in ABSTAINING), reasons=reasons)
+                for kind, values in lines:
                     (write if kind == "row" else write_reject)(values)
                 if self._shift is not None:
-                    self._shift.add(scored.lines, position)
-                position += len(scored.lines)
-            broken = [rule for rule in self._rules if not rule.promised]
+                    self._shift.add(lines, position)
+                position += len(lines)
+            broken = [] if reviews else [rule for rule in self._rules if not rule.promised]
+            told = [rule.describe() for rule in broken or self._rules] if reviews is None else [reviews.describe()]
             summary = Summary(
                 **vars(tally),
                 job=self.record,
                 shift=None if self._shift is None else self._shift.report(),
-                promise=" ".join(rule.describe() for rule in broken or self._rules) or None,
-                promised=not broken if self._rules else None,
+                promise=" ".join(told) or None,
+                promised=not broken if told else None,
                 rejects=str(job.rejects_path) if tally.rejected else None,
             )
             write_record(job.summary_path, summary.to_dict())

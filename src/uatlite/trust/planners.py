@@ -109,10 +109,12 @@ class Planner(ABC):
         """Why the target cannot be promised, and a way out."""
 
     def searched(self, target: float) -> Rule:
-        """The rule of the search."""
+        """The rule of the search; where it would report nothing, that it promises nothing."""
         plan = self.plan(target)
         last = search(plan, self.test(plan, target))
         rule = self.rule(target, *((math.inf, None) if last is None else plan.steps[last]))
+        if not rule.reported:
+            rule = self.rule(target, math.inf, None)
         return replace(rule, among=self.among)
 
     def promise(self, target: float) -> Rule:
@@ -127,22 +129,30 @@ class Planner(ABC):
         low, high = (None if end is None else round(end * labelled / texts) for end in ends)
         return RowsNeeded(rows=labelled, low=low, high=high, unit=self.unit)
 
+    def nearest(self, target: float) -> Rule | None:
+        """The rule of the least target above this one that these texts do promise."""
+        higher = (self.searched(risk) for risk in RISKS + HIGHER_RISKS if risk > target)
+        return next((rule for rule in higher if rule.promised), None)
+
     def way_out(self, target: float, *, can: str, asked: str) -> str:
         """What these texts do promise, said by `can`, and how many more it would take to promise what is asked."""
-        higher = (self.searched(risk) for risk in RISKS + HIGHER_RISKS if risk > target)
-        nearest = next((rule for rule in higher if rule.promised), None)
+        nearest = self.nearest(target)
         promised = nearest and f"{can.format(nearest.target)}, with {nearest.coverage:.1%} {nearest.share_of}"
         return f"{promised or 'they promise no risk up to 50%'}; for {asked} {self.needed(target).describe()}."
 
-    def menu(self) -> Menu:
+    def lines(self) -> tuple[RiskLine, ...]:
         """What the labelled texts promise for each of `RISKS`."""
-        rules, lines = [self.searched(target) for target in RISKS], []
-        for target, rule in zip(RISKS, rules, strict=True):
-            kept, needed = (rule, None) if rule.promised else (None, self.needed(target))
-            lines.append(RiskLine(target=target, rule=kept, needed=needed))
-        score, confidence, texts = self.wanted.score, self.wanted.confidence, rules[0].texts
+        rules = [self.searched(target) for target in RISKS]
+        return tuple(
+            RiskLine(target=target, rule=rule) if rule.promised else RiskLine(target=target, needed=self.needed(target))
+            for target, rule in zip(RISKS, rules, strict=True)
+        )
+
+    def menu(self) -> Menu:
+        """The lines, and what they are about."""
+        score, confidence, texts = self.wanted.score, self.wanted.confidence, self.rule(RISKS[0], math.inf, None).texts
         counts: dict[str, Any] = {"texts": texts, "among": self.among, "unit": self.unit}
-        return Menu(score=score, confidence=confidence, lines=tuple(lines), **counts)
+        return Menu(score=score, confidence=confidence, lines=self.lines(), **counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,6 +323,8 @@ class TextsPlanner(Planner):
         expected, most = np.array(usual), np.array(caps)
         loss = bets.largest_loss(most, target, self.kind)
         starts = bets.plan_text_starts(np.array(answers), np.array(errors), expected[:, 1], loss, target, level)
+        if per_text:  # it only rises as the threshold falls, so that the search begins at the top
+            starts = [(0, level)]
         return Plan(thresholds, starts, most, expected)
 
     def test(self, plan: Plan, target: float) -> Test:

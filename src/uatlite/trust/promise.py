@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.trust.all_texts import (
+    REVIEW_SHARE,
+    REVIEW_SHARES,
+    ErrorsPlanner,
+    LabelledScores,
+    check_enough,
+    reviews_rule,
+)
 from uatlite.trust.answers import check_texts
 from uatlite.trust.bets import learned_chances, ratio_interval
 from uatlite.trust.binomial import coverage_interval, rule_at
-from uatlite.trust.distribution import conformal_rank
-from uatlite.trust.planners import Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
-from uatlite.trust.rule import KindPromise, Menu, Rule, RuleKind, Wanted
+from uatlite.trust.planners import RISKS, Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
+from uatlite.trust.rule import KindPromise, Menu, RiskLine, Rule, RuleKind, Wanted
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores
 
 _FEWEST_TEXTS = 50
@@ -112,6 +119,12 @@ class Labelled:
             taken |= {"text": (np.cumsum(chosen) - 1)[taken["text"]], "texts": int(chosen.sum())}
         return replace(self, scores={name: values[kept] for name, values in self.scores.items()}, **taken)
 
+    def sample(self, wanted: Wanted, chosen: Marks) -> LabelledScores | None:
+        """The chosen texts, (texts,), to bound the risk at other thresholds; None of several answers a text."""
+        if self.text is not None:
+            return None
+        return LabelledScores(wanted.score, wanted.confidence, self.scores[wanted.score][chosen], self.errors[chosen])
+
     def floor(self, score: str) -> float:
         """The score of an answer of the least probability; an answer must be above it."""
         if self.text is None or score == "confidence":
@@ -142,6 +155,8 @@ class Decision:
 
     rule: Rule | None
     menu: Menu | None
+    instead: tuple[Rule, ...] = ()
+    """what the same texts do promise, where the rule promises nothing"""
 
 
 def decide(
@@ -160,14 +175,10 @@ def decide(
     a tenth of the texts is set aside for it. The menu is by a score that no text has fitted, so all in scope decide it;
     there is none where they are too few.
     """
-    everything, listed = np.ones(rows.size, dtype=np.bool_), None
+    everything = np.ones(rows.size, dtype=np.bool_)
     inside = everything if inside is None else inside
     among = rows.size, int((~inside).sum())
-    if menu and inside.sum() >= _FEWEST_TEXTS:
-        by_first = replace(wanted, kind=None, score=next(iter(rows.scores)))
-        with suppress(CalibrationError):  # too few answers, or all alike
-            planner = _PLANNERS["risk" if rows.text is None else "precision"](rows.of(inside), by_first, reference)
-            listed = replace(planner, among=among).menu()
+    listed = _menu(rows, wanted, inside, reference) if menu and inside.sum() >= _FEWEST_TEXTS else None
     if wanted.kind is None:
         return Decision(None, listed)
     if wanted.kind == "recall" and fitting is None and reference is None:
@@ -176,14 +187,57 @@ def decide(
     free = everything if fitting is None else ~fitting
     if reference is None and fitting is not None:
         reference = rows.of(fitting & inside)
-    if wanted.kind not in _PLANNERS:  # those abstained on come last
-        scores = {name: np.where(inside, s, s.min(initial=np.inf) - 1) for name, s in rows.scores.items()}
-        return Decision(replace(_of_all(replace(rows, scores=scores).of(free), wanted), among=(rows.size, 0)), listed)
+    if wanted.kind not in _PLANNERS:
+        rule = _of_all(rows.of(free), wanted, inside[free])
+        return Decision(replace(rule, among=(rows.size, 0)), listed)
     deciding = rows.of(free & inside)
-    if wanted.kind == "risk" and wanted.classes is not None:
-        return Decision(replace(_each_class(deciding, wanted, wanted.classes, reference), among=among), listed)
-    planner = replace(_PLANNERS[wanted.kind](deciding, wanted, reference), among=among)
-    return Decision(planner.promise(wanted.target), listed)
+    if wanted.kind in ("risk", "errors") and wanted.classes is not None:
+        rule = replace(_each_class(deciding, wanted, wanted.classes, reference), among=among)
+    else:
+        planner = replace(_PLANNERS[wanted.kind](deciding, wanted, reference), among=among)
+        if wanted.kind in ("errors", "per-text"):
+            check_enough(planner.rule(wanted.target, math.inf, None).texts, wanted)
+        rule = planner.promise(wanted.target)
+    instead = () if rule.promised else _instead(rows.of(free), wanted, inside[free], reference)
+    return Decision(rule, listed, instead)
+
+
+def _instead(rows: Labelled, wanted: Wanted, inside: Marks, reference: Labelled | None) -> tuple[Rule, ...]:
+    """What can be promised where the target cannot: more of the same, about all texts, and with a share to review."""
+    rules: list[Rule | None] = []
+    wanted, deciding = replace(wanted, classes=None, only=None), rows.of(inside)
+    about_all = _MENU[rows.text is None][1]
+    with suppress(CalibrationError):  # too few for any share, or all alike
+        if wanted.kind in _MENU[rows.text is None]:
+            rules.append(_PLANNERS[wanted.kind](deciding, wanted, reference).nearest(wanted.target))
+            if wanted.kind != about_all:
+                planner = _PLANNERS[about_all](deciding, replace(wanted, kind=about_all), reference)
+                rule = planner.searched(wanted.target)
+                rules.append(rule if rule.promised else planner.nearest(wanted.target))
+    with suppress(CalibrationError):
+        if wanted.kind in _MENU[True]:
+            rules.append(_review(rows, wanted, inside, REVIEW_SHARE))
+    return tuple(rule for rule in rules if rule is not None and rule.promised)
+
+
+def _menu(rows: Labelled, wanted: Wanted, inside: Marks, reference: Labelled | None) -> Menu | None:
+    """What the texts in scope promise by the score that no text has fitted; None where they are too few or alike."""
+    wanted = replace(wanted, target=RISKS[-1], classes=None, only=None, score=next(iter(rows.scores)))
+    deciding, among, one_answer = rows.of(inside), (rows.size, int((~inside).sum())), rows.text is None
+    with suppress(CalibrationError):
+        risk, errors = (
+            replace(_PLANNERS[kind](deciding, replace(wanted, kind=kind), reference), among=among)
+            for kind in _MENU[one_answer]
+        )
+        shares = REVIEW_SHARES if one_answer else ()
+        reviews = (RiskLine(target=share, rule=_review(rows, wanted, inside, share)) for share in shares)
+        return replace(risk.menu(), errors=errors.lines(), reviews=tuple(reviews))
+    return None
+
+
+def _review(rows: Labelled, wanted: Wanted, inside: Marks, share: float) -> Rule:
+    """The rule that leaves this share of the texts to a person."""
+    return _of_all(rows, replace(wanted, kind="coverage", target=1.0 - share), inside)
 
 
 def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
@@ -209,20 +263,18 @@ def _planning(
     return rows.of(~aside), rows.of(aside)
 
 
-def _of_all(rows: Labelled, wanted: Wanted) -> Rule:
-    """A rule about all texts, those abstained on too: at a given threshold, or for a target coverage.
-
-    That is the highest threshold at which a new row is answered with probability `target` or more. Its score is at
-    least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So j = ceil(target·(n+1)), and
-    where that is n+1 all rows are answered.
-    """
+def _of_all(rows: Labelled, wanted: Wanted, inside: Marks) -> Rule:
+    """A rule about all texts, those out of scope too: at a given threshold, or for a share of texts to answer."""
     scores, wrong = _checked(rows, wanted)
+    scores, wrong = scores[inside], wrong[inside]
     if wanted.kind == "threshold":
-        return rule_at(wanted.target, scores, wrong, wanted, None)
-    rank = conformal_rank(wanted.target, len(scores))
-    # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
-    threshold = -math.inf if rank > len(scores) else float(np.nextafter(np.sort(scores)[-rank], -math.inf))
-    return rule_at(threshold, scores, wrong, wanted, wanted.target)
+        rule = rule_at(wanted.target, scores, wrong, wanted, None)
+    else:
+        rule = reviews_rule(scores, wrong, rows.size, wanted)
+    bounded = int(rule.threshold > -math.inf or not inside.all())
+    interval = coverage_interval(rule.reported, rows.size, wanted.confidence, bounded=bounded)
+    share = rule.reported / rows.size
+    return replace(rule, texts=rows.size, answers=rows.size, coverage=share, coverage_interval=interval)
 
 
 def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> RowsPlanner:
@@ -244,13 +296,16 @@ def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = No
 def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], reference: Labelled | None) -> Rule:
     """A threshold for each class: at most `target` of the answers c are wrong, for every class c at once.
 
-    The rows predicted as c are a sample of all rows predicted as c, so the search is run on them alone, with the starts
-    from the reference rows predicted as c. Each of m classes has the level (1 - confidence)/m, so that all promises
-    hold together with the confidence. A class that cannot be promised is abstained on. With `only` the promise is of
-    the precision of that class alone, at the full level: predictions of other classes are answered always.
+    Of kind "errors": of all texts predicted as c at most `target` are answered wrongly. The rows predicted as c are a
+    sample of all rows predicted as c, so the search is run on them alone, with the starts from the reference rows
+    predicted as c. Each of m classes has the level (1 - confidence)/m, so that all promises hold together with the
+    confidence. A class that cannot be promised is abstained on. With `only` the promise is of the precision of that
+    class alone, at the full level: predictions of other classes are answered always.
     """
     _checked(rows, wanted)
     asked = [wanted.only in (None, name) for name in classes]
+    if wanted.kind == "errors":
+        reference = rows  # nothing is planned
     rows, reference = _planning(rows, wanted, reference, PILOT_ROWS * sum(asked))
     alone = replace(wanted, confidence=1.0 - (1.0 - wanted.confidence) / sum(asked))
     kinds = []
@@ -276,7 +331,8 @@ def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, refer
     """The part of one class, from the rows predicted as it; where nothing is asked, all are reported."""
     if asked and rows.size:
         scores, others = (labelled.scores[wanted.score] for labelled in (rows, reference))
-        planner = RowsPlanner(wanted, scores, rows.errors, others, unit=f"rows predicted {name}")
+        of_rows = ErrorsPlanner if wanted.kind == "errors" else RowsPlanner
+        planner = of_rows(wanted, scores, rows.errors, others, unit=f"rows predicted {name}")
         rule = planner.promise(wanted.target)
         shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
         return KindPromise(name=name, asked=True, **{field: getattr(rule, field) for field in shared})
@@ -330,7 +386,11 @@ def recall_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
 
 _PLANNERS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Planner]] = {
     "risk": rows_planner,
+    "errors": lambda rows, wanted, reference: ErrorsPlanner(wanted, *_checked(rows, wanted)),  # which plans nothing
     "precision": texts_planner,
     "per-text": texts_planner,
     "recall": recall_planner,
 }
+
+_MENU: dict[bool, tuple[RuleKind, RuleKind]] = {True: ("risk", "errors"), False: ("precision", "per-text")}
+"""Whether a text has one answer -> the promise about the answers, and that about all texts."""

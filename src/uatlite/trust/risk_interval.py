@@ -1,8 +1,8 @@
 """The share of wrong answers among new ones, by labelled ones: its interval, and what that says of a target."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,10 +53,14 @@ class RiskInterval:
         _, low, *_, high, _ = sorted(numbers, key=lambda number: number or math.inf)
         return RowsNeeded(rows=self.rows, low=low, high=high, unit="answers")
 
-    def describe(self) -> str:
+    def times(self, factor: float) -> Self:
+        """The interval of the risk times a number."""
+        return replace(self, risk=factor * self.risk, low=factor * self.low, high=factor * self.high)
+
+    def describe(self, what: str = "labelled answers are wrong") -> str:
         """The estimate and its interval, in a few words."""
         return (
-            f"{self.errors} of {self.rows} labelled answers are wrong, a risk of {self.risk:.1%} "
+            f"{self.errors} of {self.rows} {what}, a risk of {self.risk:.1%} "
             f"({self.low:.1%} to {self.high:.1%}, confidence {self.confidence:g})"
         )
 

@@ -47,15 +47,15 @@ def ranks(scores: Floats, text: Integers) -> Integers:
     return placed
 
 
-RuleKind = Literal["threshold", "coverage", "risk", "precision", "per-text", "recall"]
-"""What is asked for. Of one answer a text: a threshold, the share of texts answered, or the share of answers that are
-wrong. Of any number: the share of reported answers that are wrong, or the wrong answers a text. Of texts: the share of
-their gold answers that is missed."""
+RuleKind = Literal["threshold", "coverage", "risk", "errors", "precision", "per-text", "recall"]
+"""What is asked for. Of one answer a text: a threshold, the share of texts answered, the share of answers that are
+wrong, or the share of all texts that are answered wrongly. Of any number: the share of reported answers that are wrong,
+or the wrong answers a text. Of texts: the share of their gold answers that is missed."""
 FEWEST_TOLD = 100
 """From fewer labelled texts nobody can tell how many it would take."""
 WIDEST_TOLD = 50
 """A range to more than so many times its low end says no more than that."""
-ONE_ANSWER = ("threshold", "coverage", "risk")
+ONE_ANSWER = ("threshold", "coverage", "risk", "errors")
 """The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
 
 
@@ -68,9 +68,13 @@ class RowsNeeded:
     low: int | None
     high: int | None
     unit: str
+    exact: bool = False
+    """whether fewer cannot do, and these do if their answers are right"""
 
     def describe(self) -> str:
         """As in "it would take about 400 to 2,000 more labelled rows"."""
+        if self.exact and self.low is not None:
+            return f"it takes {max(self.low - self.rows, 1):,} more labelled {self.unit}, all of them right"
         if self.rows < FEWEST_TOLD:
             return f"it cannot be told from {self.rows:,} {self.unit} how many it would take"
         if self.low is None:
@@ -212,8 +216,10 @@ class Rule:
         """
         if not self.promised or not all(promise.asked for promise in self.per_kind or ()):
             return None
-        of_texts = None if self.target is None else self.target * texts / max(answers, 1)
-        shares = {"per-text": of_texts, "threshold": self.risk_bound, "risk": self.target, "precision": self.target}
+        if self.kind in ("threshold", "coverage") or self.target is None:
+            return self.risk_bound
+        of_texts = self.target * texts / max(answers, 1)
+        shares = {"per-text": of_texts, "errors": of_texts, "risk": self.target, "precision": self.target}
         return shares.get(self.kind)
 
     @property
@@ -247,6 +253,7 @@ class Rule:
             interval=f"({low:.1%} to {high:.1%})",
             found=1 - (self.target or 0.0),
             bound="" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly",
+            review=f"{1000 * (1 - self.coverage):,.0f} of 1,000 texts to review ({1 - high:.1%} to {1 - low:.1%})",
             **vars(self),
         )
         return f"{told} (confidence {self.confidence:g}, {self.counted})."
@@ -257,7 +264,9 @@ _OF_ANSWERS = "; {share} of {covered} {interval} are reported; {errors} of {repo
 _ANSWER, _REPORT = "Answer{every}{above}: ", "Report answers{above}, at most {most} a text: at most "
 _PROMISED: dict[RuleKind, str] = {
     "risk": _ANSWER + "at most {target:.2%} of the answers are wrong; " + _OF_ROWS + ", {errors} of {reported} wrongly",
-    "coverage": _ANSWER + "at least {target:.1%} of rows are answered on average; " + _OF_ROWS,
+    "errors": _ANSWER + "at most {target:.2%} of all texts are answered wrongly; " + _OF_ROWS + ", {errors} of {texts} "
+    "wrongly",
+    "coverage": _ANSWER + "about {review}; the others are answered{bound} ({errors} of {reported} here)",
     "threshold": _ANSWER + _OF_ROWS + "{bound}",
     "precision": _REPORT + "{target:.2%} of them are wrong" + _OF_ANSWERS,
     "per-text": _REPORT + "{target:g} wrong answers a text on average" + _OF_ANSWERS,
@@ -277,8 +286,9 @@ def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:
     )
     sentences = []
     if answered:
-        whose = "the answers of each class" if len(asked) > 1 else "these answers"
-        sentences.append(f"Answer {answered}: at most {rule.target:.2%} of {whose} are wrong.")
+        about, wrong = ("texts", "answered wrongly") if rule.kind == "errors" else ("answers", "wrong")
+        whose = f"the {about} of each class" if len(asked) > 1 else f"these {about}"
+        sentences.append(f"Answer {answered}: at most {rule.target:.2%} of {whose} are {wrong}.")
     refused = [promise for promise in asked if not promise.promised]
     sentences += [f"Never answer {promise.name}: {promise.reason}" for promise in refused[:2]]
     if names := ", ".join(promise.name for promise in refused[2:6]):
@@ -296,14 +306,16 @@ def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RiskLine:
-    """A target risk: its rule, or None and how many labelled texts a promise would take."""
+    """A target: its rule, or None and how many labelled texts a promise would take. Or a share of texts to review."""
 
     target: float
-    rule: Rule | None
-    needed: RowsNeeded | None
+    rule: Rule | None = None
+    needed: RowsNeeded | None = None
 
     def describe(self) -> str:
         """The line for a person."""
+        if self.rule is not None and self.rule.kind == "coverage":
+            return f"{self.target:4.0%}  at most {self.rule.risk_bound or 1.0:6.1%} of the others are wrong"
         if self.rule is not None:
             low, high = self.rule.coverage_interval
             return f"{self.target:4.0%}  {self.rule.coverage:6.1%} {self.rule.share_of} ({low:.1%} to {high:.1%})"
@@ -324,6 +336,13 @@ class RiskCurve:
     high: tuple[float, ...] = ()
 
 
+_HEADINGS = {
+    "rows": "of all texts, at most so many are answered wrongly:",
+    "texts": "of texts, at most so many wrong answers (100% is one a text):",
+}
+"""The heading of `Menu.errors`, by what the texts are called."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Menu:
     """What labelled texts can promise: a line for each target risk; with one answer a text also their risk curve.
@@ -342,6 +361,10 @@ class Menu:
     """what the texts are called"""
     among: tuple[int, int] = (0, 0)
     """as in the rules"""
+    errors: tuple[RiskLine, ...] = ()
+    """for shares of all texts that are answered wrongly; of several answers a text, for wrong answers a text"""
+    reviews: tuple[RiskLine, ...] = ()
+    """for shares of texts that are left to review, with the bound of the risk of the others"""
 
     @property
     def counted(self) -> str:
@@ -365,5 +388,7 @@ class Menu:
         return [
             f"risk  promise (confidence {self.confidence:g}, by {self.score}, {self.counted})",
             *(line.describe() for line in self.lines),
+            *([_HEADINGS[self.unit], *(line.describe() for line in self.errors)] if self.errors else []),
+            *(["of texts, so many to review:", *(line.describe() for line in self.reviews)] if self.reviews else []),
             "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
         ]

@@ -129,10 +129,10 @@ class AnswerRuns(Runs):
             pieces, name = self._pieces(home), "calibration.npz"
             learned = pieces.read(name, Calibration.read)
             if learned is None:
-                rows, asked = self.gold(home), self.scores.promise(plan.target)
+                rows = self.gold(home)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
-                    learned = product.calibrate(rows.texts, rows.gold, **asked).calibration_  # type: ignore[arg-type]
+                    learned = product.calibrate(rows.texts, rows.gold, target_risk=plan.target).calibration_
                 assert learned is not None
                 with pieces.write(name) as file:
                     learned.write(file)

@@ -277,8 +277,6 @@ class AnswerScores:
     """gold and the number of columns -> (texts, columns): how many gold answers there are"""
     estimates: Callable[[JudgedAnswers], Estimates]
     """the metrics, ready to resample texts"""
-    promise: Callable[[float], dict[str, float]]
-    """the largest share of wrong answers -> what calibrating is asked for"""
 
 
 def _entity_estimates(said: JudgedAnswers) -> Estimates:
@@ -320,7 +318,6 @@ OUTCOMES: dict[Kind, KindScores] = {
             usual=lambda said: said.sure,
             gold=lambda gold, columns: gold.astype(np.int64),
             estimates=lambda said: LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates(),
-            promise=lambda target: {"target_precision": 1.0 - target},
         ),
     ),
     "entities": KindScores(
@@ -330,7 +327,6 @@ OUTCOMES: dict[Kind, KindScores] = {
             usual=lambda said: np.array([entity.score for row in said.decoded for entity in row.entities], np.float64),
             gold=lambda gold, columns: np.array([np.bincount([c for *_, c in row], minlength=columns) for row in gold]),
             estimates=_entity_estimates,
-            promise=lambda target: {"target_risk": target},
         ),
     ),
 }  # fmt: skip
