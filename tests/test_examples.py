@@ -80,6 +80,28 @@ def test_the_python_of_the_guide_to_evaluation(home, tmp_path, monkeypatch):
     assert {"results.json", "report.html", "store"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+def test_the_python_of_the_page_on_the_method(home, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my-model").symlink_to(home / "model")
+    page = (EXAMPLES.parent / "docs" / "start" / "the-method.md").read_text("utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    assert len([line for line in code.splitlines() if line]) == 15
+    monkeypatch.chdir(tmp_path)
+    values: dict = {}
+    exec(code, values)
+    config, passes, probs, layers = (values[name] for name in ("config", "passes", "probs", "layers"))
+    rates = config.rates
+    assert (config.samples, config.penalty, config.gate, config.estimate) == (10, 0.5, "q", "lagged")
+    assert (rates.embedding, rates.attention, rates.feed_forward) == (0.1, 0.2, 0.3)
+    assert passes.logits.shape == (10, 1, 3)
+    assert np.allclose(values["gates"], np.exp(-0.5 * values["U"].numpy()))
+    mean = np.exp(passes.logits.numpy().mean(axis=0))
+    assert np.allclose(probs, mean / mean.sum(axis=-1, keepdims=True), atol=1e-6)
+    assert layers.estimator == "total-variance"
+    assert layers.shares.sum() == pytest.approx(1.0, abs=1e-4)
+    assert values["shift"].difference.abs().max() > 0
+    assert len(capsys.readouterr().out.splitlines()) >= len(values["U"]) + 3
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(script):
     assert len(script.read_text("utf-8").splitlines()) <= 60

@@ -5,6 +5,7 @@ import importlib
 import re
 import runpy
 import shlex
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 
+import uatlite
 from uatlite.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -239,3 +242,25 @@ def test_only_a_page_of_ours_can_be_looked_into(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"{NUMBERS}<!-- quoted from README.md -->\n\n{NUMBERS}<!-- quoted from the paper -->\n")
     assert [table.source for table in TABLES["tables_of"](page)] == [ROOT / "README.md", None]
+
+
+def test_the_citation_names_this_version_and_the_paper_as_the_readme_does() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    paper = citation["preferred-citation"]
+    assert citation.keys() >= {"cff-version", "message", "title", "authors"}  # what the format asks for
+    assert (citation["version"], citation["license"]) == (uatlite.__version__, project["license"])
+    names = ", ".join(f"{author['given-names']} {author['family-names']}" for author in paper["authors"])
+    said = " ".join(
+        (ROOT / "README.md").read_text(encoding="utf-8").split("cite the paper")[1].replace(">", "").split()
+    )
+    assert f"{names}. *{paper['title']}.*" in said
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/tasks.md"])
+def test_the_medical_tasks_are_not_called_clinical_validation(page: str) -> None:
+    said = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "clinical" in line]
+    assert len(said) == 1
+    assert "Nothing here is clinical validation" in said[0]
+    assert "medqa" in said[0].lower()
+    assert "pubmedqa" in said[0].lower()
