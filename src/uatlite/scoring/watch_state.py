@@ -119,7 +119,7 @@ class HourTally:
 
     def __add__(self, other: "HourTally") -> "HourTally":
         labels = dict(Counter(self.labels) + Counter(other.labels))
-        sums = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "labels"}
+        sums = {field: value + getattr(other, field) for field, value in vars(self).items() if field != "labels"}
         return HourTally(**sums | {"labels": labels, "log_martingale": other.log_martingale})
 
     def shares(self) -> dict[str, Share]:
