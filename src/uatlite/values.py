@@ -186,6 +186,8 @@ class WordAttribution:
     """in the predicted class when the word is masked; None for special tokens, or where no word was masked"""
 
 
+FP32 = "fp32"
+"""The precision that every device computes in."""
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]

@@ -1,6 +1,7 @@
 """What one kind of answer can do, all can: the same tests over `KINDS`, on tiny models."""
 
 import ast
+import copy
 import json
 import re
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from fake_device import DEVICE, fake_device
 from reference import BLOCKED
 from uatlite import Layers, UATConfig, attribute
 from uatlite.classifier.answer_kind import AnswerKind
@@ -27,6 +29,7 @@ from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.recheck import read_now, recheck, update
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.methods.distilled import FEATURES
+from uatlite.model import device as devices
 from uatlite.model.architectures import HEADS
 from uatlite.scoring.job import Job
 from uatlite.scoring.scored_rows import ScoredRow
@@ -455,3 +458,57 @@ assert not {{"torch", "transformers", "scipy", "sklearn"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("method", ["distilled", "uat:samples=2"])
+def test_each_says_the_same_on_another_device(made, method):
+    expected = made.calibrated(method)
+    rows, text = list(expected.predict(made.new, check_shift=False).rows()), made.new[3]
+    explained, tokens = expected.explain(text).to_dict(), expected.predictor().tokens(made.new[:3])
+    model = expected.model
+    with fake_device() as device:
+        moved = made.product(method)
+        moved.model = copy.deepcopy(model).to(DEVICE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            moved.calibrate(made.texts, made.gold, **made.case.asked)
+        same(list(moved.predict(made.new, check_shift=False).rows()), rows)
+        same(moved.explain(text).to_dict(), explained)
+        same(moved.predictor().tokens(made.new[:3]), tokens)
+    assert device.operations > 1000
+
+
+@pytest.fixture
+def bf16(monkeypatch):
+    """A CPU that has bf16, without the library whose products crash on some."""
+    monkeypatch.setattr(devices, "precisions_of", lambda device: ["fp32", "bf16"])
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+
+
+def test_a_calibration_holds_for_its_precision(made, bf16, tmp_path):
+    fp32, half = made.calibrated("distilled"), made.product("distilled", precision="bf16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        half.calibrate(made.texts, made.gold, **made.case.asked)
+    assert half.calibration_.settings.precision == "bf16"
+    near, far = (np.ravel(each.predict(made.new, check_shift=False).confidence) for each in (half, fp32))
+    if made.kind == "one":  # of the other kinds answers may come and go
+        assert 0 < np.abs(near - far).max() < 0.1
+    half.explain(made.new[3])
+    half.save_pretrained(tmp_path / "half")
+    again = load(tmp_path / "half", device="cpu")
+    assert again.precision == "bf16"
+    said, before = (list(each.predict(made.new, check_shift=False).rows()) for each in (again, half))
+    same(said, before)
+    fp32.precision = "bf16"
+    with pytest.raises(CalibrationError, match="calibrated with precision fp32, now bf16; calibrate it again"):
+        fp32.predict(made.new)
+
+
+def test_a_precision_that_the_device_has_not_is_refused(made):
+    product = made.product("base", precision="bf16")
+    for ask in (lambda: product.predict(made.new), lambda: product.calibrate(made.texts, made.gold)):
+        with pytest.raises(ConfigurationError, match=r"precision='bf16': cpu computes in fp32 only"):
+            ask()
+    assert product.predictor(here=False).settings.precision == "bf16"  # another machine may have it

@@ -1,5 +1,6 @@
 """Tiny models that were trained for each method that needs it, for texts and for multiple choice."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -25,6 +26,12 @@ def rows(*, choices):
     labels = ("A", "B", "C", "D") if choices else LABELS
     examples = [Example(str(i), text, i % len(labels)) for i, text in enumerate(texts)]
     return Dataset("toy", "train", labels, tuple(examples), "toy rows")
+
+
+@pytest.fixture(scope="session")
+def job_from():
+    """`job_from(backbone, **changes)`: a quick training of a backbone, with a changed recipe."""
+    return lambda backbone, **changes: Job(backbone, rows(choices=False), recipe=replace(QUICK, **changes))
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ The backward passes of short texts run together, as one over k rows for each tex
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,17 +43,17 @@ from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.engine import (
-    MEMORY_BUDGET,
     Chunk,
     Forward,
     MakeNoise,
     check_fired,
     check_samples,
-    chunks_of,
     in_order,
     keep_freed_memory,
+    over_chunks,
     place,
     position_rate,
+    room_on,
     run_chunk,
 )
 from uatlite.passes.forward import FoldedPasses
@@ -143,8 +144,12 @@ def with_fixed_gates(config: UATConfig) -> UATConfig:
 def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forward]:
     """Run some passes over all texts: chunk by chunk of texts, and within it block by block of passes."""
     keep_freed_memory()
-    for chunk in chunks_of(case.inputs, case.view, case.config, passes, None, MEMORY_BUDGET):
-        yield from run_chunk(case.view, case.inputs, chunk, case.config, make_noise)
+
+    def run_all(chunk: Chunk) -> list[Forward]:
+        return list(run_chunk(case.view, case.inputs, chunk, case.config, make_noise))
+
+    for _, blocks in over_chunks(case.inputs, case.view, case.config, passes, run_all):
+        yield from blocks
 
 
 def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
@@ -249,10 +254,10 @@ def first_orders(case: Case, output: Output | Weigh) -> FirstOrder:
     keep_freed_memory()
     mask, layers = case.inputs["attention_mask"], case.view.layers
     # The graph keeps the activations of all layers, and the backward pass needs about as much again.
-    budget = MEMORY_BUDGET // (2 * layers)
+    budget = room_on(mask.device) // (2 * layers)
     texts = 1 if position_rate(case.view, case.config) > 0 else None  # a table that a forward shares must be one text's
-    chunks = chunks_of(case.inputs, case.view, case.config, range(1), texts, budget)
-    parts = [(chunk, _chunk(case, chunk, choose)) for chunk in chunks]
+    differentiate = partial(_chunk, case, choose)
+    parts = list(over_chunks(case.inputs, case.view, case.config, range(1), differentiate, texts=texts, budget=budget))
     most = max((len(values.parts) for _, values in parts), default=1)
     joined = FirstOrder(
         logits=torch.zeros(case.shape, device=mask.device),
@@ -269,13 +274,13 @@ def first_orders(case: Case, output: Output | Weigh) -> FirstOrder:
     return joined
 
 
-def _chunk(case: Case, chunk: Chunk, choose: Weigh) -> FirstOrder:
+def _chunk(case: Case, choose: Weigh, chunk: Chunk) -> FirstOrder:
     recorder = Recorder(case.config)
     # The graph is built even in a caller's inference mode. Only gradients with respect to the recorded values are
     # computed, so none is left on the parameters.
     with torch.inference_mode(False), torch.enable_grad():
         inputs = chunk.inputs(case.inputs)
-        texts = Texts.of(inputs, per_input=False)
+        texts = Texts.of(inputs, per_input=False, shifted=chunk.shifted)
         narrow = case.view.narrow_layer(from_the_left=texts.positions is None)
         folded = FoldedPasses(case.config, texts, range(1), noise=recorder, narrow_layer=narrow)
         with intervene(folded):

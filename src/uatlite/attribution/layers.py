@@ -138,8 +138,9 @@ def covariance(a: Tensor, b: Tensor) -> Tensor:
 def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
     """y = Σ_c w_c·logit_c (noises, samples, batch) under every noise, block of passes by block, in double precision."""
     blocks = [range(start, min(start + _BLOCK, samples)) for start in range(0, samples, _BLOCK)]
-    y = [[(run(case, block, maker).double() * weights).sum(dim=-1) for maker in makers] for block in blocks]
-    return torch.stack([torch.cat(rows) for rows in zip(*y, strict=True)])
+    logits = [[run(case, block, maker) for maker in makers] for block in blocks]
+    every = torch.stack([torch.cat(rows) for rows in zip(*logits, strict=True)])
+    return (every.cpu().double() * weights.cpu()).sum(dim=-1)  # not every device has double precision
 
 
 ESTIMATORS = (*SAMPLED, "delta")
@@ -244,18 +245,19 @@ def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bo
     layers, weights = case.view.layers, output_weights(output, logits)
     live = {part_index(call.layer, call.site.component, layers) for call in calls}
     estimates, total = SAMPLED[estimator](case, weights, samples, parts_of(layers, split=split), live)
-    contributions, errors = estimates[:, : layers + 2].mT.float()
-    components, component_errors = pair_up(estimates[:, layers + 2 :].mT).float() if split else (None, None)
+    estimates, total = estimates.float().to(logits.device), total.float().to(logits.device)
+    contributions, errors = estimates[:, : layers + 2].mT
+    components, component_errors = pair_up(estimates[:, layers + 2 :].mT) if split else (None, None)
     return Attribution(
         estimator=estimator,
         logits=logits,
         contributions=contributions,
-        total=total[0].float(),
+        total=total[0],
         samples=samples,
         components=components,
         contribution_errors=errors,
         component_errors=component_errors,
-        total_error=total[1].float(),
+        total_error=total[1],
     )
 
 

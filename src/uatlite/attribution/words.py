@@ -83,10 +83,11 @@ def attribute_words(
     """
     assert attribution.tokens is not None
     assert attribution.token_uncertainty is not None
-    texts = []
+    texts, totals = [], attribution.total.tolist()
+    uncertainties, variances = attribution.token_uncertainty.cpu(), attribution.tokens.cpu()  # a device is asked once
     for row, words in enumerate(words_of(tokenizer, encoded)):
-        uncertainty, variance = attribution.token_uncertainty[row].flatten(), attribution.tokens[row].flatten()
-        total, attributed = float(attribution.total[row]), []
+        uncertainty, variance = uncertainties[row].flatten(), variances[row].flatten()
+        total, attributed = totals[row], []
         for word in words:
             pieces = list(word.tokens)
             term = float(variance[pieces].sum())

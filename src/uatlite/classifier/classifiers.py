@@ -220,16 +220,14 @@ class UncertaintyTagger(Product[EntityPredictions]):
         tokenizer: "Tokenizer",
         config: Config = None,
         *,
-        seed: int | None = None,
-        max_length: int | None = None,
         windows: bool = True,
-        indices: bool = False,
         aggregation_strategy: str | None = None,
+        **options: Any,
     ) -> None:
         if aggregation_strategy is not None:
             check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES)
         self.aggregation_strategy = aggregation_strategy
-        super().__init__(model, tokenizer, config, seed=seed, max_length=max_length, windows=windows, indices=indices)
+        super().__init__(model, tokenizer, config, windows=windows, **options)
 
     def calibrate(
         self, texts: Iterable[Any], entities: Iterable[Iterable[Any]] | None = None, **asked: Unpack[AskedOfEntities]
@@ -283,9 +281,9 @@ def load(
 ) -> AnyProduct:
     """The classifier in a directory or under a hub id, as the class that its model is for.
 
-    `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices. `stored` is what was
-    saved beside the model, where that was read before. `base` is that of an adapter; with a `prompt` a causal language
-    model is a classifier.
+    `options` are the others of `from_pretrained`: method, seed, max_length, windows, indices, precision. `stored` is
+    what was saved beside the model, where that was read before. `base` is that of an adapter; with a `prompt` a causal
+    language model is a classifier.
     """
     files = open_files(name, device=device, calibrated=calibrated, stored=stored, base=base, prompt=prompt)
     return _product_of(files.runtime.kind).of_files(files, **options)

@@ -138,7 +138,7 @@ def uncertain_tokens(predictor: "Predictor", texts: Sequence[Text]) -> list[list
     for batch in windows.tokens.batches():
         case = Case.of(runtime.model, batch.inputs, _gated(settings.method), fixed_gates=False)
         _, _, uncertainty = without_noise(case)
-        real = batch.inputs["attention_mask"].bool()
+        real, uncertainty = batch.inputs["attention_mask"].bool(), uncertainty.cpu()
         for i, row in enumerate(batch.rows):
             pieces = runtime.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][i][real[i]].tolist())
             pairs = zip(pieces, uncertainty[i][real[i]].tolist(), strict=True)

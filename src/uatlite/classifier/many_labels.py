@@ -271,7 +271,7 @@ class ManyLabels(AnswerKind[Outputs, LabelPredictions]):
         label = names[column]
         return Explained(
             **read,
-            output=lambda rows, logits: every_logit(rows, logits)[[column]],
+            output=lambda rows, logits: every_logit(rows, logits)[column : column + 1],
             number=column,
             label=label,
             about=f"{label} with probability {probs[column]:.3f}; its logit",

@@ -40,7 +40,7 @@ from uatlite.model.prompt import LabelPrompt
 from uatlite.model.tokens import most_tokens
 from uatlite.text.files import model_place
 from uatlite.trust.shift import these
-from uatlite.values import Choices, Kind, ScoredText, Text, Words
+from uatlite.values import FP32, Choices, Kind, ScoredText, Text, Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -92,12 +92,18 @@ class Predictor:
         """The `AnswerExplanation` of one answer of a checked text, by default of the one that is least sure; of a class
         an `Explanation`."""
         from uatlite.classifier.explainer import explain  # imports torch
+        from uatlite.model.device import computing_in
 
-        return explain(self, text, which, **options)
+        with computing_in(self.settings.precision):
+            return explain(self, text, which, **options)
 
     def tokens(self, texts: Sequence[Text]) -> list[list[dict[str, Any]]]:
         """The tokens of each text, each with its uncertainty U; raises for an exported model."""
-        return import_module("uatlite.classifier.explainer").uncertain_tokens(self, texts)  # type: ignore[no-any-return]
+        from uatlite.classifier.explainer import uncertain_tokens  # imports torch
+        from uatlite.model.device import computing_in
+
+        with computing_in(self.settings.precision):
+            return uncertain_tokens(self, texts)
 
     def _look_again(self, second: SecondLook, predictions: Predictions) -> Predictions:
         """The same predictions, with what a further method says about the texts that are abstained on.
@@ -137,6 +143,7 @@ class Product(Generic[Said]):
         max_length: int | None = None,
         windows: bool = False,
         indices: bool = False,
+        precision: str = FP32,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -145,6 +152,7 @@ class Product(Generic[Said]):
         self.max_length = max_length
         self.windows = windows
         self.indices = indices
+        self.precision = precision
         self.columns: dict[str, str] = {}  # of the file it was calibrated with: 'text', 'pair', 'options', 'label'
         self.calibration_: Calibration | None = None
         if not isinstance(model, Runtime):
@@ -174,8 +182,9 @@ class Product(Generic[Said]):
     ) -> Self:
         """The product from a directory or a hub id, with its calibration where one was saved with it.
 
-        An exported classifier (`uatlite export`) runs without PyTorch. The adapter of a directory is merged into its
-        `base`, by default the one that it names. With a `prompt` a causal language model is a classifier.
+        An exported classifier (`uatlite export`) runs without PyTorch, on the CPU; others on `device`: 'cpu', 'cuda',
+        'cuda:1' or 'mps', by default a GPU where there is one. The adapter of a directory is merged into its `base`, by
+        default the one that it names. With a `prompt` a causal language model is a classifier.
 
         `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
         `calibrated=False` leaves aside what was saved, to calibrate anew.
@@ -205,7 +214,9 @@ class Product(Generic[Said]):
     @property
     def runtime(self) -> Runtime:
         """What computes the passes."""
-        return self.model if isinstance(self.model, Runtime) else TorchRuntime(self.model, self.tokenizer)
+        if isinstance(self.model, Runtime):
+            return self.model
+        return TorchRuntime(self.model, self.tokenizer, self.precision)
 
     @property
     def method(self) -> Method:
@@ -233,7 +244,7 @@ class Product(Generic[Said]):
             length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
             probe = tokenizer_fingerprint(self.tokenizer)
         seed = method.seed if self.seed is None else self.seed
-        return Settings(method, seed, length, self.windows, probe, self.aggregation_strategy)
+        return Settings(method, seed, length, self.windows, probe, self.aggregation_strategy, self.precision)
 
     def checked_settings(self) -> Settings:
         """The settings; raises where the calibration was made under others."""
@@ -269,19 +280,35 @@ class Product(Generic[Said]):
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of the class besides model, tokenizer and method."""
-        given = {name: getattr(self, name) for name in ("seed", "max_length", "windows", "indices")}
+        given = {name: getattr(self, name) for name in ("seed", "max_length", "windows", "indices", "precision")}
         strategy = self.aggregation_strategy
         return given if strategy is None else given | {"aggregation_strategy": strategy}
 
-    def predictor(self) -> Predictor:
-        """The product as it is now, ready to run: settings and calibration are built and checked once."""
+    def predictor(self, *, here: bool = True) -> Predictor:
+        """The product as it is now, ready to run: settings and calibration are built and checked once.
+
+        With `here=False` it is other machines that run it, so this one need not have the precision.
+        """
+        if here:
+            self.check_precision()
         of = self.kind, self.runtime, self.checked_settings(), self.calibration_, self.class_names, self.indices
         return Predictor(*of)
+
+    def check_precision(self) -> None:
+        """Raise where the device of the model has not the precision."""
+        if self.precision == FP32:
+            return
+        if isinstance(self.model, Runtime):
+            raise ConfigurationError(f"precision={self.precision!r} is for PyTorch models only; leave it out.")
+        from uatlite.model.device import check_precision
+
+        check_precision(self.precision, next(self.model.parameters()).device)
 
     def _calibrate(self, texts: Iterable[Any], gold: Iterable[Any], asked: Mapping[str, Any]) -> Self:
         """Learn from labelled texts; warns of what cannot be promised."""
         if unknown := asked.keys() - self.asks.__annotations__:
             raise TypeError(f"{type(self).__name__}.calibrate takes no {', '.join(sorted(unknown))}; see its help.")
+        self.check_precision()
         given = dict(asked)
         reference, report = given.pop("reference", None), given.pop("report", None)
         options = CalibrationOptions(**given)
@@ -388,6 +415,8 @@ def open_files(
     if is_exported(name, SCORES_MANIFEST):
         runtime = load_scores(name)
     elif is_exported(name):
+        if device not in (None, "auto", "cpu"):
+            raise ConfigurationError(f"device={device!r}: {name} is an exported classifier, which runs on the CPU.")
         stored = stored or saving.read(name)
         runtime = load_exported(name, stored.options.get("config"))
     else:

@@ -26,7 +26,7 @@ from uatlite.model.tokens import BATCH_PADDING, TOKENIZING, Batch, Tokens, takes
 from uatlite.model.windows import Windows, windowed
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import ROW_AXES, PassLogits
-from uatlite.values import Floats, Integers, Kind, Marks, Text
+from uatlite.values import FP32, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +54,8 @@ class Settings:
     """a fingerprint of how the tokenizer splits"""
     aggregation_strategy: str | None = None
     """how tokens are joined to entities, one of `uatlite.classifier.tags.STRATEGIES`; None: by the text"""
+    precision: str = FP32
+    """of the matrix products, one of `uatlite.model.device.DTYPES`"""
 
     def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
         """Plain JSON values; what the method learned goes into `arrays`."""
@@ -273,6 +275,7 @@ class TorchRuntime(TokenRuntime):
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    precision: str = FP32
 
     @property
     def architecture(self) -> str:
@@ -354,9 +357,13 @@ class TorchRuntime(TokenRuntime):
             torch.set_num_threads(before)
 
     def run(self, method: Method, batches: Sequence[Batch], tokens: TokenChoice | None = None) -> Iterator[PassLogits]:
+        from uatlite.model.device import computing_in
+
         for batch in batches:
             candidates = None if tokens is None else _candidates(tokens, batch)
-            yield method.run(self.model, batch.inputs, candidates).arrays()
+            with computing_in(self.precision):
+                passes = method.run(self.model, batch.inputs, candidates)
+            yield passes.arrays()
 
     def save(self, directory: Path) -> None:
         from uatlite.model import weights
@@ -373,7 +380,7 @@ def _candidates(tokens: TokenChoice, batch: Batch) -> Candidates:
 
     def find(rows: Tensor, logits: Tensor) -> Tensor:
         numbers = [batch.rows[row] for row in rows.tolist()]
-        return torch.from_numpy(chosen_tokens(logits.double().cpu().numpy(), tokens, numbers))
+        return torch.from_numpy(chosen_tokens(logits.cpu().double().numpy(), tokens, numbers))
 
     return find
 

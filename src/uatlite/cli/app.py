@@ -72,7 +72,7 @@ def sites(model: shared.ModelName) -> None:
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites
 
-    listing = dropout_sites(load_checkpoint(model).model)
+    listing = dropout_sites(load_checkpoint(model, device="cpu").model)
     functional = sum(site.functional for site in listing)
     added = sum(site.added for site in listing)
     typer.echo(str(listing))

@@ -26,6 +26,7 @@ def bench(
     text: shared.KnownText = None,
     text_pair: shared.PairColumn = None,
     options: shared.Options = None,
+    device: shared.Device = "auto",
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
     import torch
@@ -46,7 +47,9 @@ def bench(
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
 
     with console.status("loading") as status:
-        for results in run_bench(load_checkpoint(model), chosen, plan, lambda step: status.update(f"{step} …")):
+        for results in run_bench(
+            load_checkpoint(model, device=device), chosen, plan, lambda step: status.update(f"{step} …")
+        ):
             results.write(output)
     for line in results.lines():
         echo(line)
@@ -55,13 +58,14 @@ def bench(
 
 def demo(
     output: Annotated[Path, Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
+    device: shared.Device = "auto",
 ) -> None:
     """Fine-tune, evaluate, calibrate and report on film reviews: a few minutes, without a network."""
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
-        from uatlite.lab.demo import run_demo
+        from uatlite.lab.demo import DemoSettings, run_demo
     with StageBar(progress) as bar:
-        done = run_demo(output, bar)
+        done = run_demo(output, bar, DemoSettings(device=device))
     called = [sys.argv[0]] if Path(sys.argv[0]).name == "uatlite" else [sys.executable, "-m", "uatlite"]
     words = [*called, "predict", str(done.classifier), str(output / "texts.jsonl"), "-o", "decisions.csv"]
     for line in (*done.findings, f"Report: {done.report}", f"Next:   {shlex.join(words)}"):

@@ -107,6 +107,8 @@ def calibrate(
     label_order: shared.LabelOrder = None,
     embeddings: shared.Embeddings = None,
     format: shared.Format = None,
+    device: shared.Device = "auto",
+    precision: shared.PassPrecision = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows; exit code 5 if they cannot
     promise what is asked."""
@@ -123,7 +125,9 @@ def calibrate(
         check_target(output, overwrite=overwrite)
     console = shared.messages()
     asking = _prompt(prompt, labels, chat=chat)
-    changes = shared.given(max_length=max_length, windows=windows or None, prompt=asking, base=base)
+    changes = shared.given(
+        max_length=max_length, windows=windows or None, prompt=asking, base=base, precision=precision
+    )
     names = None if label_order is None else [name.strip() for name in label_order.split(",")]
     source = Source(str(scores or data), format=format, embeddings=embeddings)
     if scores is not None:
@@ -132,7 +136,7 @@ def calibrate(
         classifier: AnyProduct = of_scores(source, label, names, seed=seed)
         console.print(*source.notes)
     else:
-        classifier = load(str(model), method=method, calibrated=False, seed=seed, **changes)
+        classifier = load(str(model), method=method, calibrated=False, seed=seed, device=device, **changes)
         if names is not None:
             classifier.rename_classes(names)
     asked = _asked(classifier, options_given)

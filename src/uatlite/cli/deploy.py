@@ -30,6 +30,7 @@ def export(
     options: shared.Options = None,
     label: shared.KnownLabel = None,
     format: shared.Format = None,
+    device: shared.Device = "auto",
 ) -> None:
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
     from uatlite.classifier.classifiers import load
@@ -42,7 +43,7 @@ def export(
     console, asked = shared.messages(), {"text": text, "pair": text_pair, "options": options}
     with warnings.catch_warnings(), console.status(f"Exporting {model} …"):
         warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.classifier\.export")  # is printed
-        classifier = load(model, method=method, calibrated=method is None)
+        classifier = load(model, method=method, calibrated=method is None, device=device)
         given: dict[str, Any] = {
             name: Source(file, format=format).texts_for(classifier.columns, asked)
             for name, file in shared.given(texts=texts, reference=reference).items()
@@ -85,6 +86,8 @@ def serve(
     most_texts: Annotated[int, shared.in_limits(help="Most texts in a request.")] = 128,
     most_characters: Annotated[int, shared.in_limits(help="Most characters in a text.")] = 20_000,
     most_bytes: Annotated[int, shared.in_limits(help="Most bytes in a request.")] = 2**20,
+    device: shared.Device = "auto",
+    precision: shared.PassPrecision = None,
 ) -> None:
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
     console = shared.messages()
@@ -99,7 +102,8 @@ def serve(
             gather=gather / 1000, deadline=deadline,
         )  # fmt: skip
         token = read_token(token_file)
-        classifier = load(model, method=method, **shared.given(max_length=max_length))
+        changes = shared.given(max_length=max_length, precision=precision)
+        classifier = load(model, method=method, device=device, **changes)
     if not is_loopback(host) and token is None:
         console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
     if classifier.calibration_ is None:

@@ -1,7 +1,7 @@
 """Comparing methods on labelled data, and the report of it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
@@ -82,6 +82,7 @@ def evaluate(
     metrics: Annotated[str | None, shared.in_more(help="Metrics separated by commas, or all.")] = None,
     resamples: shared.Resamples = 1000,
     confidence: Annotated[float, shared.in_more(help="Confidence of the intervals.")] = 0.95,
+    device: shared.Device = "auto",
     engine: shared.Engine = "local",
     address: shared.Address = None,
     workers: shared.Workers = None,
@@ -96,7 +97,7 @@ def evaluate(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     console = shared.messages()
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
-        options = {name: asked[name] for name in (*OPTIONS, "resume", "overwrite")}
+        options = {name: asked[name] for name in (*OPTIONS, "resume", "overwrite", "device")}
         results = run(model, output, progress=bar, remote=cluster, **options)
     Console().print(rendered_results(results))
     console.print(
@@ -115,11 +116,13 @@ def report(
     target_risk: Annotated[float, Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
     data_dir: shared.DataDir = None,
     model: Annotated[str | None, Option(help="The evaluated model, to explain a few texts word by word.")] = None,
+    device: shared.Device = "auto",
 ) -> None:
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = shared.messages()
     with console.status("Drawing …"):
         from uatlite.lab.report.evaluation_page import report as run
 
-        page = run(store, output, method=method, target_risk=target_risk, data_dir=data_dir, model=model)
+        more: dict[str, Any] = {"data_dir": data_dir, "model": model, "device": device}
+        page = run(store, output, method=method, target_risk=target_risk, **more)
     console.print(f"Wrote {page} and {page.parent / 'figures'}")

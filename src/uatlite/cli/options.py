@@ -72,6 +72,11 @@ Strict = Annotated[
     bool, Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")
 ]
 
+Device = Annotated[str, in_where(help="auto, cpu, cuda, cuda:1 or mps; auto takes a GPU where there is one.")]
+PassPrecision = Annotated[
+    str | None,
+    in_where("--precision", help="Of the passes: fp32, or on a GPU bf16, fp16, tf32. A calibration holds for its own."),
+]
 Engine = Annotated[str, in_where(help="local, or ray for several processes or machines.")]
 Address = Annotated[str | None, in_where(help="Ray cluster, host:port or auto; by default one is started here.")]
 Workers = Annotated[int | None, in_where(help="Ray workers, each with the model; by default all that fit.")]

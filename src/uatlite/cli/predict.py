@@ -59,6 +59,8 @@ def predict(
     ] = False,
     embeddings: shared.Embeddings = None,
     format: shared.Format = None,
+    device: shared.Device = "auto",
+    precision: shared.PassPrecision = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
     workers: shared.Workers = None,
@@ -87,11 +89,11 @@ def predict(
     asked_too |= {"reviews": reviews}
     job = Job(source.name, output, layout, format, rejects, texts, **asked_too)
     source.check_job(job)
-    changes = shared.given(max_length=max_length, windows=windows or None)
+    changes = shared.given(max_length=max_length, windows=windows or None, precision=precision)
     console = shared.messages()
     console.print(*source.notes, end="\n" if source.notes else "")
     location = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too
-    load = partial(load, location, method=method, **changes)
+    load = partial(load, location, method=method, device=device, **changes)
     total = source.estimate() if console.is_terminal else None
     if cluster is None:
         score: Callable[..., Summary] = partial(score_file, load(stored=stored), job, source=source)
@@ -208,6 +210,8 @@ def explain(
     samples: Annotated[int, shared.in_more(help="Passes for each layer and component; delta needs none.")] = 200,
     layer: Annotated[int | None, shared.in_more(help="Layer of the attention maps, from 1; by default all.")] = None,
     head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
+    device: shared.Device = "auto",
+    precision: shared.PassPrecision = None,
 ) -> None:
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifiers import load
@@ -221,7 +225,8 @@ def explain(
     full_text = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
-        classifier = load(model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length))
+        changes = shared.given(max_length=max_length, precision=precision)
+        classifier = load(model, method=method, calibrated=not uncalibrated, device=device, **changes)
         explain_it: Any = classifier.explain
         which: dict[str, Any] = {"label": label, "entity": entity}
         named = {name: which.pop(name) for name in tuple(which) if name in signature(explain_it).parameters}

@@ -70,6 +70,7 @@ def recheck(
     label: shared.KnownLabel = None,
     embeddings: shared.Embeddings = None,
     format: shared.Format = None,
+    device: shared.Device = "auto",
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one: exit code 5 if it would
     answer less than half as much, and is not put in use."""
@@ -80,7 +81,7 @@ def recheck(
     from uatlite.scoring.source import Source
 
     console = shared.messages()
-    classifier = load(directory)
+    classifier = load(directory, device=device)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
     rows = Source(labelled, format=format, embeddings=embeddings).labelled_for(
         classifier, asked, strict=strict, filled=True

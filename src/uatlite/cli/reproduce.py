@@ -61,6 +61,7 @@ def reproduce(
         bool, Option("--learned-only", help="Spend no more than the plain model on a task that it has not learned.")
     ] = False,
     resamples: shared.Resamples = 1000,
+    device: shared.Device = "auto",
     engine: shared.Engine = "local",
     address: shared.Address = None,
     workers: shared.Workers = None,
@@ -90,6 +91,7 @@ def reproduce(
         resamples=resamples,
         tasks=tuple(parse_names(tasks) or ()),
         learned_only=learned_only,
+        device=device,
     )
     if not _run(names, output, settings, cluster):
         raise Exit(INCOMPLETE)

@@ -58,6 +58,7 @@ def train(
     epochs: Annotated[int | None, shared.in_recipe(help="Times through all rows.")] = None,
     max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
     precision: shared.Precision = None,
+    device: shared.Device = "auto",
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
     from uatlite.lab.evaluate.plan import parse_names
@@ -88,7 +89,7 @@ def train(
             seed=seed,
             strict=strict,
         ).rows()
-    job = TrainingJob(backbone, rows.train, chosen, seed, checkpoint_steps)
+    job = TrainingJob(backbone, rows.train, chosen, seed, checkpoint_steps, device)
     with StageBar(console) as bar:
         bases = base or []
         bar.begin(f"training {training.name}", steps(training, job, len(bases)))

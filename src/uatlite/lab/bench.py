@@ -86,8 +86,8 @@ def seconds(run: Callable[[], None]) -> float:
     """The seconds that a run takes."""
     begun = time.perf_counter()
     run()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
     return time.perf_counter() - begun
 
 

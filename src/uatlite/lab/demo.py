@@ -56,6 +56,7 @@ class DemoSettings:
     target_risk: float = 0.15
     """what a few hundred calibration rows can promise for a model that is wrong on one sentence in five"""
     seed: int = 0
+    device: str = "auto"
 
 
 _RECORD = "demo.json"
@@ -82,11 +83,13 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     results = replace(results, command=f"uatlite demo -o {directory}")
     write_results(results, directory)
     calibrate(checkpoint, settings.contender, directory / "classifier", settings, display)
-    saved = UncertaintyClassifier.from_pretrained(directory / "classifier").calibration_
+    saved = UncertaintyClassifier.from_pretrained(directory / "classifier", device=settings.device).calibration_
     assert saved is not None
     chosen, target, scope = settings.contender, settings.target_risk, saved.scope
     display.begin("drawing the report", 1)
-    page = report(directory, method=chosen, target_risk=target, model=directory / "model", scope=scope)
+    page = report(
+        directory, method=chosen, target_risk=target, model=directory / "model", scope=scope, device=settings.device
+    )
     sentences = findings(results, abstain(open_evaluation(directory), chosen, target=target, scope=scope))
     return Demo(results, tuple(sentences), page, directory / "classifier")
 
@@ -94,12 +97,12 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
 def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:
     """The fine-tuned model; it is trained unless the directory has it."""
     rows = load(settings.task, "train")
-    job = TrainingJob(settings.backbone, rows, recipe=settings.recipe, seed=settings.seed)
+    job = TrainingJob(settings.backbone, rows, recipe=settings.recipe, seed=settings.seed, device=settings.device)
     if finished(directory, job.run()) is None:
         display.begin("fine-tuning", settings.recipe.steps(len(rows)))
         display.step(f"{len(rows):,} sentences")
         fine_tune(job, directory, advance=display.advance)
-    return load_checkpoint(directory, kind=settings.task.kind)
+    return load_checkpoint(directory, kind=settings.task.kind, device=settings.device)
 
 
 def calibrate(

@@ -31,6 +31,7 @@ def evaluate(
     overwrite: bool = False,
     progress: Progress | None = None,
     remote: Remote | None = None,
+    device: str = "auto",
     **options: Any,
 ) -> Results:
     """Compare methods on labelled data, write the results into a directory, and return them.
@@ -47,13 +48,13 @@ def evaluate(
     for name in options:
         check_choice("option", name, OPTIONS)
     models = list(dict.fromkeys(map(str, [model] if isinstance(model, str | Path) else model)))
-    plan = _plan(models, {**OPTIONS, **options})
+    plan = replace(_plan(models, {**OPTIONS, **options}), device=device)
     from uatlite.lab.evaluate.evaluate import evaluate as run  # imports torch, which no wrong option has to wait for
     from uatlite.lab.evaluate.store import Store
     from uatlite.lab.report.results import write_results
     from uatlite.model.load import load_checkpoint
 
-    loaded = [load_checkpoint(name, kind=plan.test.task.kind) for name in models]
+    loaded = [load_checkpoint(name, kind=plan.test.task.kind, device=device) for name in models]
     store = Store(output / "store")
     if overwrite and not resume:
         store.clear()

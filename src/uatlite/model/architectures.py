@@ -225,7 +225,8 @@ def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict
         if value.shape != ids.shape:
             got, needed = tuple(value.shape), tuple(ids.shape)
             raise InputError(f"{name} has shape {got}; it must be that of input_ids, {needed}.")
-    empty = (~inputs["attention_mask"].bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
+    given = encoded.get("attention_mask", ids)  # where it is: most often on the CPU, so no device is waited for
+    empty = [] if given is ids else (~given.bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
     if empty:
         raise InputError(
             f"text {empty[0]} of the batch has no tokens: its attention_mask is 0 everywhere. Leave it out, or "

@@ -109,7 +109,9 @@ def bound_spectral_norm(weights: Iterable[Tensor], bound: float) -> None:
     """
     for weight in weights:
         wide = weight.float() if weight.shape[0] <= weight.shape[1] else weight.float().T
-        norm = float(torch.linalg.eigvalsh(wide @ wide.T)[-1].clamp_min(0).sqrt())
+        square = wide @ wide.T
+        square = square if square.is_cuda else square.cpu()  # PyTorch before 2.13 has no eigenvalues on MPS
+        norm = float(torch.linalg.eigvalsh(square)[-1].clamp_min(0).sqrt())
         if norm > bound:
             weight.mul_(bound / norm)
 
@@ -205,12 +207,12 @@ class GaussianProcessHead(nn.Module):
 
     @torch.no_grad()
     def information(self, x: Tensor, choices: int | None = None) -> Tensor:
-        """The curvature in β of the negative log-likelihood of rows x (rows, width): (D, D), in float64.
+        """The curvature in β of the negative log-likelihood of rows x (rows, width): (D, D), in float64 on the CPU.
 
         Σ_i p̂_i(1 − p̂_i)·φ_iφ_iᵀ. With `choices`, every `choices` rows are one question, and the curvature is exact:
         Σ_j p_j·(φ_j − φ̄)(φ_j − φ̄)ᵀ with φ̄ = Σ_j p_jφ_j for each question.
         """
-        features, logits = self.features(x).double(), self.mean(x).double()
+        features, logits = self.features(x).cpu().double(), self.mean(x).cpu().double()
         if choices is None:
             sure = torch.softmax(logits, dim=-1).amax(dim=-1, keepdim=True)
             return features.T @ (features * sure * (1 - sure))
@@ -222,7 +224,7 @@ class GaussianProcessHead(nn.Module):
     @torch.no_grad()
     def condition(self, information: Tensor) -> None:
         """Set Σ to the inverse of I/s² + information (D, D), the sum over all training rows."""
-        precision = information.double() + torch.eye(len(information), device=information.device) / self.prior_variance
+        precision = information.cpu().double() + torch.eye(len(information)) / self.prior_variance
         self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(precision)))
 
     def _cosines(self, x: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.adapters import Adapter, read_adapter
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
+from uatlite.model.device import find_device
 from uatlite.model.prompt import LabelPrompt
 from uatlite.model.tokens import prompt_of
 from uatlite.model.weights import behead
@@ -85,10 +86,11 @@ def load_checkpoint(
     """The classifier and tokenizer in a directory or under a hub id.
 
     `kind` is the task's, and the model's head must be one for it (`HEADS`). Without it the checkpoint's `architectures`
-    decides. `device` defaults to CUDA where available, else the CPU. The weights of a trained method, if there are
-    some, are attached to the model. An adapter is merged into its `base`, by default the one that it names. A causal
-    language model becomes a classifier by a `prompt`.
+    decides. `device` is 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps' (`find_device`). The weights of a trained method, if
+    there are some, are attached to the model. An adapter is merged into its `base`, by default the one that it names. A
+    causal language model becomes a classifier by a `prompt`.
     """
+    target = find_device(device)  # one that is not there is an error before anything is read
     files, weights = _open(name, base), None
     if prompt is not None:
         names = files.config.architectures or ()
@@ -111,8 +113,7 @@ def load_checkpoint(
     check_classifier(model)
     if kind is not None and HEADS[kind].several is None:
         check_one_answer(model)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = model.eval().to(device)
+    model = model.eval().to(target)
     method_weights.attach(model, weights)
     return Checkpoint(str(name), model, tokenizer)
 

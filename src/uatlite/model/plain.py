@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.architectures import architecture_of, architectures, head_of, unwrap
+from uatlite.model.device import over_inputs, products_on
 from uatlite.model.intervention import Intervention, current, enter_layer, intervene, see_states
 from uatlite.model.view import WATCHED, View, is_known, layers_of, own_hooks, view_of
 
@@ -84,20 +85,29 @@ def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Te
     Of a token classifier both are of tokens: (batch, tokens, classes) and (batch, tokens, units). The second is None
     where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
     """
-    with plain(model, inputs) as classifier:
-        return forward_and_read(classifier, inputs)
+
+    def run(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        with plain(model, rows) as classifier:
+            return forward_and_read(classifier, rows)
+
+    logits, reads = zip(*over_inputs(run, inputs), strict=True)
+    if len(logits) == 1:
+        return logits[0], reads[0]
+    return torch.cat(logits), None if None in reads else torch.cat(reads)
 
 
 def forward_and_read(
     classifier: PreTrainedModel, inputs: Mapping[str, Tensor], **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (batch, classes) of one forward as the caller has set it up, and the representation (batch, units)."""
+    device = next(iter(inputs.values())).device
     if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
-        logits: Tensor = classifier(**inputs, **options).logits
+        with products_on(device):
+            logits: Tensor = classifier(**inputs, **options).logits
         return logits, None
     watched = classifier if WATCHED in classifier.__dict__ else _watched(classifier)
     seen = current() or Intervention()
-    with intervene(seen):
+    with intervene(seen), products_on(device):
         logits = watched(**inputs, **options).logits
     read = representation(classifier, seen, inputs)
     seen.states = seen.last_input = None  # they are as large as a layer's activations

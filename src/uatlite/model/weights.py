@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ModelError
 from uatlite.model.architectures import MODEL_INPUTS, unwrap
+from uatlite.model.device import over_inputs, products_on
 from uatlite.text.files import file_beside
 
 FILE = "uatlite-method.safetensors"
@@ -158,9 +159,15 @@ def features(body: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Tensor:
     """The last layer's input for each text, from a model `without_last_layer`: (batch, [choices,] units)."""
     device = next(body.parameters()).device
     inputs = {name: value.to(device) for name, value in encoded.items() if name in MODEL_INPUTS}
-    inputs_of_head: Tensor = body(**inputs).logits
+
+    def run(rows: Mapping[str, Tensor]) -> Tensor:
+        with products_on(device):
+            logits: Tensor = body(**rows).logits
+        return logits.float()
+
+    inputs_of_head = torch.cat(over_inputs(run, inputs))
     *batch, _ = inputs["input_ids"].shape
-    return inputs_of_head.float().reshape(*batch, -1)  # a multiple-choice model puts the options last
+    return inputs_of_head.reshape(*batch, -1)  # a multiple-choice model puts the options last
 
 
 def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:

@@ -117,12 +117,15 @@ class Texts:
     """one digest per row for draws per input; None for masks that all texts share"""
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Tensor], per_input: bool) -> "Texts":
-        """From `input_ids` and `attention_mask` (batch, [choices,] tokens); a choice is a row."""
+    def of(cls, inputs: Mapping[str, Tensor], per_input: bool, *, shifted: bool = True) -> "Texts":
+        """From `input_ids` and `attention_mask` (batch, [choices,] tokens); a choice is a row.
+
+        Where it is known that no text begins after padding, `shifted` is False.
+        """
         ids, real = inputs["input_ids"].flatten(0, -2), inputs["attention_mask"].flatten(0, -2).bool()
-        starts = real.int().argmax(dim=-1)
         positions = None
-        if bool(starts.any()):
+        if shifted:
+            starts = real.int().argmax(dim=-1)
             positions = (torch.arange(real.shape[-1], device=starts.device) - starts[:, None]).clamp_min(0)
         hashes = None
         if per_input:

@@ -5,7 +5,8 @@ A mask depends on pass, site and position, never on the other texts of the batch
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.model.architectures import check_encoded, unwrap
+from uatlite.model.device import Result, free_memory, in_halves
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
@@ -24,10 +26,11 @@ from uatlite.passes.gates import check_outside_interface
 CACHED_BYTES = 64 * 2**20
 """Most bytes of activations of a folded batch that stays in the caches and in memory that the C library keeps."""
 MEMORY_BUDGET = 2**30
-"""Most bytes of activations of a chunk."""
+"""Most bytes of activations of a chunk on a CPU; on a GPU its free memory decides."""
 MOST_PADDING = 256
 """Most tokens of padding over all passes of a chunk; with more, a separate forward is cheaper."""
 _LARGEST_KEPT = 2**25 - 2**16
+
 
 MakeNoise = Callable[[Texts, range], Noise]
 """From the texts of a chunk and the passes of a block to the noise at their sites."""
@@ -40,6 +43,8 @@ class Chunk:
     rows: Tensor
     tokens: int
     blocks: tuple[range, ...]
+    shifted: bool = True
+    """whether a text may begin after padding"""
 
     def take(self, value: Tensor) -> Tensor:
         """This chunk's part of an input (batch, ..., tokens)."""
@@ -49,6 +54,17 @@ class Chunk:
         """This chunk's part of all inputs."""
         return {name: self.take(value) for name, value in inputs.items()}
 
+    def halves(self, *, by_pass: bool) -> list["Chunk"]:
+        """The same in smaller forwards: halves of its rows, or of a single row's passes; empty where there are none."""
+        if middle := len(self.rows) // 2:
+            return [replace(self, rows=self.rows[:middle]), replace(self, rows=self.rows[middle:])]
+        most = max(map(len, self.blocks)) // 2
+        if not (most and by_pass):
+            return []
+        return [
+            replace(self, blocks=tuple(some[i : i + most] for some in self.blocks for i in range(0, len(some), most)))
+        ]
+
 
 def chunks_of(
     inputs: Mapping[str, Tensor], view: View, config: UATConfig, passes: range, texts: int | None, budget: int
@@ -56,6 +72,7 @@ def chunks_of(
     """Cut a batch into chunks of texts of similar length, all passes of a text together if they fit the budget.
 
     Others run in blocks of passes; where a forward shares a mask, each pass is one. `texts` sets the rows of a chunk.
+    On a CPU a chunk fits in the caches; a GPU takes all at once, unless more than half of that were padding.
     """
     if texts is not None and texts < 1:
         raise ConfigurationError(f"chunk={texts!r} is not a number of texts, 1 or more.")
@@ -63,8 +80,11 @@ def chunks_of(
     if not folds and config.per_input:
         texts = 1  # a mask that a whole forward shares can then only be one text's
     together, choices = len(passes) if folds else 1, math.prod(mask.shape[1:-1])
-    places = mask.bool() * torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    ends = places.flatten(1).amax(dim=1).clamp_min(1).tolist()  # of each text, over all of its choices
+    places, on_cpu = mask.bool() * torch.arange(1, mask.shape[-1] + 1, device=mask.device), mask.device.type == "cpu"
+    edges = torch.stack(
+        [places.amax(dim=-1).clamp_min(1), mask.bool().int().argmax(dim=-1)]
+    )  # where texts end and start
+    ends, starts = edges.view(2, len(mask), math.prod(mask.shape[1:-1])).amax(dim=2).tolist()  # over all choices
     order = sorted(range(len(ends)), key=ends.__getitem__)
     while order:
         rows: list[int] = []
@@ -72,7 +92,8 @@ def chunks_of(
         for row in order:
             size = (len(rows) + 1) * together * choices * text_bytes(view, ends[row])
             padding = together * choices * (len(rows) * ends[row] - filled)
-            full = len(rows) >= texts if texts is not None else size > CACHED_BYTES or padding > MOST_PADDING
+            full = size > CACHED_BYTES or padding > MOST_PADDING if on_cpu else padding > together * choices * filled
+            full = full if texts is None else len(rows) >= texts
             if rows and (full or size > budget):
                 break
             rows.append(row)
@@ -87,7 +108,29 @@ def chunks_of(
                 "use estimate='lagged' or 'closed-form'."
             )
         blocks = tuple(passes[i : i + block] for i in range(0, len(passes), block))
-        yield Chunk(torch.tensor(rows, device=mask.device), tokens, blocks)
+        shifted = any(starts[row] for row in rows)
+        yield Chunk(torch.tensor(rows, device=mask.device), tokens, blocks, shifted)
+
+
+def over_chunks(
+    inputs: Mapping[str, Tensor],
+    view: View,
+    config: UATConfig,
+    passes: range,
+    run: Callable[[Chunk], Result],
+    *,
+    texts: int | None = None,
+    budget: int | None = None,
+) -> Iterator[tuple[Chunk, Result]]:
+    """The chunks of a batch, each with what `run` makes of it; where memory does not suffice, smaller ones."""
+    halves = partial(Chunk.halves, by_pass=not (config.estimate == "layerwise" and config.modulates))
+    for chunk in chunks_of(inputs, view, config, passes, texts, budget or room_on(inputs["input_ids"].device)):
+        yield from in_halves(run, chunk, halves)
+
+
+def room_on(device: torch.device) -> int:
+    """Most bytes of activations of a chunk on a device."""
+    return free_memory(device) or MEMORY_BUDGET
 
 
 def text_bytes(view: View, tokens: int) -> int:
@@ -133,12 +176,13 @@ def sample(
     config: UATConfig | None = None,
     *,
     chunk: int | None = None,
-    memory_budget: int = MEMORY_BUDGET,
+    memory_budget: int | None = None,
 ) -> Samples:
     """Run `config.samples` stochastic passes of a classifier over tokenised texts; the model is left untouched.
 
     `encoded` is what a tokenizer returns, as tensors. `chunk` sets how many texts run at once (by default what the
-    caches like); `memory_budget`, in bytes, bounds the activations whatever the batch.
+    caches like, on a GPU what fits). `memory_budget`, in bytes, bounds the activations whatever the batch: by default
+    1 GiB on a CPU and half of a GPU's free memory.
     """
     config = UATConfig() if config is None else config
     view = view_of(model)
@@ -152,9 +196,14 @@ def sample(
     layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
     read: list[tuple[Chunk, Tensor | None]] = []
-    for piece in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
+
+    def run(piece: Chunk) -> list[Forward]:
+        return list(run_chunk(view, inputs, piece, config))
+
+    passes = range(config.samples)
+    for piece, forwards in over_chunks(inputs, view, config, passes, run, texts=chunk, budget=memory_budget):
         total: Tensor | None = None
-        for forward in run_chunk(view, inputs, piece, config):
+        for forward in forwards:
             block, folded = slice(forward.passes.start, forward.passes.stop), forward.folded
             place(logits[block].transpose(0, 1), piece, forward.logits.transpose(0, 1), real)
             if forward.read is not None:
@@ -248,7 +297,7 @@ def run_chunk(
     Under another noise the last layer is not narrowed, so that the attention of all tokens is seen.
     """
     inputs, estimates = chunk.inputs(inputs), None
-    texts = Texts.of(inputs, config.per_input)
+    texts = Texts.of(inputs, config.per_input, shifted=chunk.shifted)
     narrow_layer = None if make_noise else view.narrow_layer(from_the_left=texts.positions is None)
     for passes in chunk.blocks:
         noise, count = make_noise(texts, passes) if make_noise else None, len(passes)

@@ -209,7 +209,8 @@ def _modulate(logits: Tensor, g: Gates, mask: Tensor | None) -> None:
     if g.bias is not None:
         logits += g.bias[:, None, None, :]
     if mask is not None:
-        logits += mask
+        # in half precision the least number of fp32 would be -inf, and a row of nothing else NaN
+        logits += mask if mask.dtype == logits.dtype else mask.clamp_min(torch.finfo(logits.dtype).min / 2)
 
 
 def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:

@@ -191,9 +191,9 @@ def modulate_probabilities(probabilities: Tensor, gates: Gates) -> Tensor:
     if gates.row is None and gates.bias is None:
         return probabilities
     # The logarithm of a probability is its logit minus a constant of the row, which the softmax cancels.
-    logits = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    logits = probabilities.float().clamp_min(torch.finfo(torch.float32).tiny).log()
     if gates.row is not None:
         logits = logits * gates.row[:, None, :, None]
     if gates.bias is not None:
         logits = logits + gates.bias[:, None, None, :]
-    return torch.softmax(logits.masked_fill(probabilities == 0, -torch.inf), dim=-1)
+    return torch.softmax(logits.masked_fill(probabilities == 0, -torch.inf), dim=-1).to(probabilities.dtype)

@@ -86,7 +86,7 @@ def score_file(
     """
     source = source or Source(job.input, format=job.format)
     source.check_job(job)
-    run = ScoringRun(job, load(device="cpu").predictor(), source)
+    run = ScoringRun(job, load(device="cpu").predictor(here=False), source)
     scorer = Scorer(load, replace(run.job, input=job.source, output=job.output.absolute()), run.record)
 
     def score(blocks: Iterator[Block]) -> Iterator[Tally]:

@@ -204,7 +204,7 @@ def by_method(checkpoints: Sequence[Checkpoint]) -> tuple[Checkpoint, dict[str, 
 
 def load_models(paths: Sequence[str], names: Sequence[str], plan: Plan) -> GivenModels:
     """The source of an evaluation on another machine that sees the same files."""
-    checkpoints = [load_checkpoint(path, kind=plan.test.task.kind) for path in paths]
+    checkpoints = [load_checkpoint(path, kind=plan.test.task.kind, device=plan.device) for path in paths]
     return GivenModels([replace(model, name=name) for model, name in zip(checkpoints, names, strict=True)], plan)
 
 

@@ -156,6 +156,8 @@ class Plan:
     target: float = 0.1
     """of several answers a text: the share of reported answers that may be wrong"""
     resampling: Resampling = field(default_factory=Resampling)
+    device: str = "auto"
+    """where models are loaded, here and on other machines"""
 
     def __post_init__(self) -> None:
         if not self.contenders:

@@ -110,8 +110,8 @@ def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
         shift = attention_shift(checkpoint.model, inputs, config).chosen()
         names = checkpoint.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
         return {
-            "plain": shift.plain[0, 0, 0].double().cpu().numpy(),
-            "modulated": shift.modulated[0, 0, 0].double().cpu().numpy(),
+            "plain": shift.plain[0, 0, 0].cpu().double().numpy(),
+            "modulated": shift.modulated[0, 0, 0].cpu().double().numpy(),
             "tokens": np.array(names),
         }
 

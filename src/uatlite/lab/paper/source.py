@@ -73,6 +73,7 @@ class ReproductionSettings:
     """only models of these tasks; cells of others stay empty. All tasks by default"""
     learned_only: bool = False
     """stop at the plain model of a task that it has not learned; cells that need more stay empty"""
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("seeds", "trained_seeds", "limit", "train_limit", "resamples"):
@@ -258,7 +259,7 @@ class FineTunedModels:
         return self._directory / "models" / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
 
     def _load(self, fit: Model) -> Checkpoint:
-        return load_checkpoint(self.path(fit), kind=self.task(fit.task).kind)
+        return load_checkpoint(self.path(fit), kind=self.task(fit.task).kind, device=self.settings.device)
 
     def kept(self, name: str, fit: Model, identity: Sequence[object], compute: Callable[[], Arrays]) -> Arrays:
         """Arrays computed with a model, stored in DIR/kept; `identity` is all else that decides their values."""
@@ -278,7 +279,8 @@ class FineTunedModels:
 
     def _job(self, fit: Model) -> TrainingJob:
         rows = self.dataset(f"{fit.task}/{TRAIN}")
-        return TrainingJob(fit.name, rows, recipe=self.settings.recipe_of(fit.task), seed=fit.seed)
+        settings = self.settings
+        return TrainingJob(fit.name, rows, settings.recipe_of(fit.task), seed=fit.seed, device=settings.device)
 
     def fine_tune(self, fit: Model, advance: Callable[[float], None] = nothing) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""

@@ -59,6 +59,7 @@ def report(
     data_dir: str | Path | None = None,
     model: str | Path | None = None,
     scope: Scope | None = None,
+    device: str = "auto",
 ) -> Path:
     """Write the report of an evaluation, by default into its own directory, and return the path of its page.
 
@@ -75,7 +76,7 @@ def report(
     if not results.several:
         abstention = abstain(opened, method, target=target_risk, scope=scope)
         examples = opened.examples(data_dir)
-        explained = explained_texts(opened, abstention, examples, model)
+        explained = explained_texts(opened, abstention, examples, model, device)
     figures = [set_figures(opened, scores) for scores in results.sets]
     menu = menu_figure(opened, abstention)
     html = filled(
@@ -131,7 +132,11 @@ def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
 
 
 def explained_texts(
-    evaluation: Evaluation, abstention: Abstention | None, examples: Mapping[str, Example], model: str | Path | None
+    evaluation: Evaluation,
+    abstention: Abstention | None,
+    examples: Mapping[str, Example],
+    model: str | Path | None,
+    device: str = "auto",
 ) -> tuple[ExplainedText, ...]:
     """The least confident texts that are not answered: of the file beside the results, written with `model`."""
     file, first = evaluation.home / EXPLANATIONS, evaluation.results.sets[0]
@@ -145,7 +150,7 @@ def explained_texts(
         return kept
     from uatlite.model.load import load_checkpoint  # imports torch, which the rest of a report does not need
 
-    checkpoint = load_checkpoint(model)
+    checkpoint = load_checkpoint(model, device=device)
     if checkpoint.hash != evaluation.results.model_hash:
         raise ModelError(
             f"{model} is not the model that was evaluated (hash {checkpoint.hash[:12]}, evaluated "

@@ -104,7 +104,7 @@ class AttentionMaps:
             return None
         shift = explanation.token_attention.chosen(layer, head)
         names = tuple(token.text for token in explanation.chosen_tokens)
-        maps = (values[0, 0].double().cpu().numpy() for values in (shift.modulated, shift.plain, shift.difference))
+        maps = (values[0, 0].cpu().double().numpy() for values in (shift.modulated, shift.plain, shift.difference))
         layers = "all layers" if layer is None else f"layer {layer}"
         return cls(names, f"{layers}, {'mean over heads' if head is None else f'head {head}'}", *maps)
 

@@ -3,8 +3,8 @@
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,26 +42,33 @@ from uatlite.lab.train.recipe import (
 )
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS
+from uatlite.model.device import check_precision, find_device
 from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers
 from uatlite.model.weights import last_layer
 from uatlite.text.write import Pieces, write_record
 from uatlite.values import Dataset, Kind
 
+_DEVICE = "ACCELERATE_TORCH_DEVICE"
 Advance = Callable[[float], None]
 """Called with the optimizer steps that were finished since the last call."""
 
 
 @contextmanager
-def _isolated() -> Iterator[None]:
+def _isolated(device: torch.device) -> Iterator[None]:
     """Restore the generators of Python, NumPy and torch and transformers' logging at the end, also after an error.
 
-    The Trainer seeds all generators and changes the log level.
+    The Trainer seeds all generators and changes the log level. Inside, accelerate uses the device.
     """
+    told = os.environ.get(_DEVICE)
+    os.environ[_DEVICE] = str(device)
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
-    with torch.random.fork_rng(), quiet_transformers():
+    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with torch.random.fork_rng(), quiet_transformers(), current:
         try:
             yield
         finally:
+            del os.environ[_DEVICE]
+            os.environ.update({} if told is None else {_DEVICE: told})
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
 
@@ -111,6 +118,25 @@ def start_at_base_rates(model: PreTrainedModel, train: Dataset) -> None:
     log_odds = np.log((counts + 0.5) / (len(train) - counts + 0.5))
     with torch.no_grad():
         bias.copy_(torch.from_numpy(log_odds))
+
+
+@dataclass
+class OneDevice(TrainingArguments):  # type: ignore[misc]
+    """Arguments of a training on one device.
+
+    The Trainer's own spread each batch over all GPUs of the machine, which makes a batch of 16 one of 16 on each.
+    """
+
+    chosen: str = "cpu"
+
+    @property
+    def device(self) -> torch.device:
+        _ = super().device  # prepares accelerate
+        return torch.device(self.chosen)
+
+    @property
+    def n_gpu(self) -> int:
+        return int(self.device.type == "cuda")
 
 
 class MethodTrainer(Trainer):  # type: ignore[misc]
@@ -200,6 +226,9 @@ def fine_tune(
             "or plain uatlite train."
         )
     training.check(job)
+    device = find_device(job.device)
+    if job.recipe.precision == "bf16" and device.type != "cpu":
+        check_precision("bf16", device)
     directory = Path(directory)
     members = _plain_records(training, job, [Path(base) for base in bases])
     seeds = [record.run.seed for record in members.values()]
@@ -218,7 +247,7 @@ def fine_tune(
             f"{directory} holds a run with another {', '.join(differs)}; resume with the settings that it was begun "
             "with, or train into another directory."
         )
-    with _isolated():
+    with _isolated(device):
         if training.from_plain:
             record = _of_members(training, job, directory, run, members, advance)
         else:
@@ -271,7 +300,9 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
     checkpoints: dict[str, Any] = {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}
     if job.checkpoint_steps is not None:
         checkpoints = {"save_strategy": "steps", "save_steps": job.checkpoint_steps}
-    return TrainingArguments(
+    device = find_device(job.device)
+    arguments = OneDevice(
+        chosen=str(device),
         output_dir=str(directory / CHECKPOINTS),
         seed=job.seed,
         learning_rate=recipe.learning_rate,
@@ -281,7 +312,7 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         bf16=recipe.precision == "bf16",
-        use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
+        use_cpu=device.type == "cpu",  # the Trainer takes bf16 on a CPU only if told that it is one
         **checkpoints,
         optim="adamw_torch_fused",
         save_total_limit=2,
@@ -291,6 +322,9 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # the arguments have made the first one current
+    return arguments
 
 
 def _of_members(
@@ -305,7 +339,7 @@ def _of_members(
     for i in range(len(members), training.fine_tunings):
         home, member = directory / CHECKPOINTS / f"member-{i}", replace(job, seed=job.seed + SEEDS_APART * i)
         members[home] = fine_tune(member, home, resume=True, advance=advance)
-    device = None if len(members) == 1 else "cpu"
+    device = job.device if len(members) == 1 else "cpu"
     first, *others = (load_checkpoint(home, device=device) for home in members)
 
     def batches() -> Iterator[dict[str, Tensor]]:

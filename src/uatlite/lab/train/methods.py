@@ -285,7 +285,7 @@ class SngpTraining(MethodTraining):
         name, head = _find(model, GaussianProcessHead)
         model.set_submodule(name, AbsentHead(self.key))
         head, body = head.eval(), without_last_layer(model)
-        information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
+        information = torch.zeros(head.covariance.shape, dtype=torch.float64)
         with torch.no_grad():
             for batch in batches():
                 x = features(body, batch)

@@ -167,7 +167,7 @@ CHECKPOINTS = "checkpoints"
 class TrainingJob:
     """A backbone ('minilm', a directory, a hub id), rows and settings: what is the same for all methods.
 
-    A checkpoint is kept every `checkpoint_steps` steps, or after every epoch.
+    A checkpoint is kept every `checkpoint_steps` steps, or after every epoch. All runs on one device.
     """
 
     backbone: str | Path
@@ -176,6 +176,7 @@ class TrainingJob:
     seed: int = 0
     """decides the new head, the order of rows and dropout"""
     checkpoint_steps: int | None = None
+    device: str = "auto"
 
     def run(self, method: str = "base") -> "TrainingRun":
         """The run that trains a method; `method` is its identity."""
