@@ -8,7 +8,7 @@ it has or what they are called: the head's weights say the first, and a config.j
 
 import json
 import warnings
-from collections.abc import Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,16 @@ class Adapter:
     """the model that it was trained on"""
     ending: str | None
     """how the name of its class of models ends; None where it was trained for no named task"""
-    saved: Set[str]
-    """the weights of the base that it replaces as a whole"""
-    labels: int | None
-    """rows of its head; None where it has none"""
+    saved: Mapping[str, int]
+    """the weights of the base that it replaces as a whole, and the rows of each"""
 
     def adapt(self, config: Any) -> None:
         """Make the base's configuration that of the adapted model."""
         if self.ending is not None:
             config.architectures = [f"{config.model_type}{self.ending}"]
-        if self.labels is not None and self.labels != config.num_labels:
-            config.num_labels = self.labels
+        labels = next((self.saved[key] for key in _HEADS if key in self.saved), config.num_labels)
+        if labels != config.num_labels:
+            config.num_labels = labels
 
     def merged(self, model: PreTrainedModel) -> PreTrainedModel:
         """The base model with the adapter in its weights."""
@@ -70,23 +69,21 @@ class Adapter:
 def read_adapter(name: str | Path, base: str | Path | None = None) -> Adapter | None:
     """The adapter in a directory or under a hub id, for this base or its own; None where there is none."""
     path = file_beside(name, _CONFIG)
-    if path is None:
-        if base is not None:
-            raise ModelError(f"{name} holds no {_CONFIG}, so it is no adapter and takes no base; leave --base away.")
+    if path is None and base is None:
         return None
-    weights = file_beside(name, _WEIGHTS)
+    weights = None if path is None else file_beside(name, _WEIGHTS)
+    if path is None or weights is None:
+        raise ModelError(
+            f"{name} holds no {_CONFIG} with {_WEIGHTS}, so it is no adapter; save one with PEFT's save_pretrained, "
+            "or leave the base away (--base)."
+        )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        trained_on = config["base_model_name_or_path"] if base is None else base
-        if trained_on is None or weights is None:
-            missing = f"no {_WEIGHTS}" if weights is None else "no name of its base"
-            raise ModelError(
-                f"the adapter {name} has {missing}; "
-                + ("save it with PEFT: save_pretrained." if weights is None else "give it: base=... (--base DIR).")
-            )
         with safe_open(weights, framework="np") as file:
-            shapes = {key.removeprefix(_PREFIX): file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-    except (ValueError, KeyError, SafetensorError) as error:
+            saved = {key.removeprefix(_PREFIX): file.get_slice(key).get_shape()[0] for key in file.keys()}  # noqa: SIM118
+    except (ValueError, SafetensorError) as error:
         raise ModelError(f"the adapter {name} is broken ({error!r}); copy it again.") from error
-    head = next((shapes[key][0] for key in _HEADS if key in shapes), None)
-    return Adapter(path.parent, str(trained_on), _ENDINGS.get(config.get("task_type")), set(shapes), head)
+    trained_on = base or config.get("base_model_name_or_path")
+    if trained_on is None:
+        raise ModelError(f"the adapter {name} does not name its base; give it: base=... (--base DIR).")
+    return Adapter(path.parent, str(trained_on), _ENDINGS.get(config.get("task_type")), saved)

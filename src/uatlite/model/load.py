@@ -170,14 +170,11 @@ def _weights(files: _Files, loader: str, headless: str | None = None) -> PreTrai
     if headless is not None:
         missing -= behead(model, headless)
     if adapter is not None:
-        missing -= adapter.saved
+        missing -= adapter.saved.keys()
     if missing:
         advice = "Fine-tune it first, or name the directory that the fine-tuning wrote."
         if adapter is not None:
-            advice = (
-                "The adapter was saved without them: train it with the task_type of PEFT's configuration, or with "
-                "modules_to_save; or give a base that has them, base=... (--base)."
-            )
+            advice = "Train the adapter with a task_type or modules_to_save, or give a base that has them (--base)."
         raise NotAClassifier(
             f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
             f"would be random numbers. {advice}"

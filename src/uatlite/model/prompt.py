@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from uatlite.errors import ConfigurationError, MissingDependency, ModelError
+from uatlite.errors import ConfigurationError, ModelError
 from uatlite.model.architectures import architecture_of, architectures
 from uatlite.model.tokens import PAIR_MARK, PROMPT, TEXT_MARK
 
@@ -131,11 +131,7 @@ class LabelPrompt:
         if tokenizer.chat_template is None:
             raise ConfigurationError("the tokenizer has no chat template; leave chat away, and write the whole prompt.")
         turn = [{"role": "user", "content": self.template}]
-        try:
-            string = str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
-        except ImportError as error:
-            raise MissingDependency("jinja2", "report") from error
-        return string.rstrip(" ")
+        return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)).rstrip(" ")
 
     def _label_tokens(self, inner: Tokenizer, string: str) -> dict[str, list[int]]:
         """The first token of each word of each label, as it follows the template; an error where two share one."""
