@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 import uatlite
 from decoders import language_model, tokenizer_of
-from uatlite import LabelPrompt
+from uatlite import LabelPrompt, UncertaintyClassifier
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model.load import load_checkpoint
 
@@ -203,6 +203,15 @@ def test_prompt_tuning_cannot_be_merged(tiny, tokenizer, tmp_path):
     )
     with pytest.raises(ModelError, match="Adapters that add tokens to a prompt cannot be merged at all"):
         load_checkpoint(tmp_path / "prompt")
+
+
+def test_a_wrapped_model_is_merged_first(adapted, tokenizer, made_texts):
+    peft, directory = adapted()
+    with pytest.raises(ModelError, match=r"PEFT has wrapped; give model\.merge_and_unload\(\)"):
+        UncertaintyClassifier(peft, tokenizer)
+    merged, texts = UncertaintyClassifier(peft.merge_and_unload(), tokenizer), made_texts(4)
+    expected = uatlite.load(directory).predict(texts).probabilities
+    np.testing.assert_allclose(merged.predict(texts).probabilities, expected, atol=1e-5)
 
 
 def test_peft_is_an_extra(adapted, monkeypatch):

@@ -153,6 +153,8 @@ def check_classifier(model: PreTrainedModel) -> None:
             "Load it with AutoModelForSequenceClassification, AutoModelForTokenClassification or "
             "AutoModelForMultipleChoice."
         )
+    if hasattr(model, "merge_and_unload"):
+        raise ModelError(f"{type(model).__name__} is a model that PEFT has wrapped; give model.merge_and_unload().")
     config: Any = model.config
     problem = getattr(config, "problem_type", None)
     if problem == "regression" or config.num_labels < HEADS[kind].fewest:
