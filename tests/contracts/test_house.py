@@ -16,12 +16,12 @@ GRANTED = {
     "promises that answer with few rows": {"src": 600, "modules": 3},
     "any classifier": {"src": 900, "modules": 6},
 }
-"""What a capability may add, as its issue names it; tests may grow by as many lines as src."""
+"""What a capability may add, as its issue names it; tests may grow by twice as many lines as src."""
 HOUSE = {"src": 32883, "tests": 23458, "benchmarks": 3535, "modules": 160, "repeated names": 55, "wide functions": 0}
 """A ratchet that only falls: lower a number whenever the tree falls below it. A number is raised only by an issue that
 names the new one; a change that does not fit below them takes something away first."""
 MOST = {name: most + sum(grant.get(name, 0) for grant in GRANTED.values()) for name, most in HOUSE.items()}
-MOST["tests"] += MOST["src"] - HOUSE["src"]
+MOST["tests"] += 2 * (MOST["src"] - HOUSE["src"])
 WIDEST = 8
 """Parameters of a function. Commands have as many as they have options."""
 ROOMS = {
