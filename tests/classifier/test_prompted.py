@@ -88,6 +88,8 @@ def test_the_words_that_are_explained_are_those_of_the_text(home):
     clf = uatlite.load(home, prompt=PROMPT, method="analytic")
     explained = clf.explain("the film is good")
     assert [word.word.text for word in explained.words] == ["the", "film", "is", "good"]
+    around = [word.word.text for word in explained.special_tokens]
+    assert (around[0], "".join(around[1:])) == ("<s>", "Review:ĊSentiment:")
     assert sum(word.share for word in (*explained.words, *explained.special_tokens)) == pytest.approx(1.0, abs=1e-6)
     assert all(0 < word.masked_confidence < 1 for word in explained.words)
 

@@ -52,8 +52,8 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
         words = []
         for run in runs:
             spelt = [pieces[i] for i in run]
-            text = spelt[0] if special[run[0]] else tokenizer.convert_tokens_to_string(spelt).strip()
-            words.append(Word(text, tuple(run), special[run[0]]))
+            text = "" if of_row[run[0]] in specials else tokenizer.convert_tokens_to_string(spelt).strip()
+            words.append(Word(text or spelt[0], tuple(run), special[run[0]]))
         texts.append(tuple(words))
     return texts
 
