@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from uatlite import UncertaintyClassifier
 
@@ -105,3 +106,24 @@ def test_the_python_of_the_page_on_the_method(home, tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(script):
     assert len(script.read_text("utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", ["wrap_sklearn.py", "wrap_encoder.py", "wrap_setfit.py", "wrap_function.py"])
+def test_what_wraps_another_library_has_ten_lines(name, home, tmp_path):
+    _, usage, code = (EXAMPLES / name).read_text("utf-8").split('"""')
+    assert len([line for line in code.splitlines() if line]) <= 10
+    if name in ("wrap_encoder.py", "wrap_setfit.py"):
+        library, setfit = pytest.importorskip("sentence_transformers"), pytest.importorskip("setfit")
+        rows, encoder = (
+            pd.read_csv(home / "labelled.csv"),
+            library.SentenceTransformer(str(home / "model"), device="cpu"),
+        )
+        head = LogisticRegression(max_iter=1000).fit(encoder.encode(rows["text"].tolist()), rows["label"])
+        model = setfit.SetFitModel(model_body=encoder, model_head=head) if "setfit" in name else encoder
+        model.save_pretrained(str(tmp_path))
+    given = {"ENCODER": tmp_path, "MODEL": tmp_path if "setfit" in name else "model", "train.csv": "labelled.csv"}
+    arguments = [str(given.get(word, word)) for word in usage.partition(".py ")[2].split()]
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "8 predictions of 3 classes" in done.stdout

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.classifiers import UncertaintyTagger as UncertaintyTagger
     from uatlite.classifier.classifiers import load as load
     from uatlite.classifier.predictions import Predictions as Predictions
+    from uatlite.classifier.wrapped import wrap as wrap
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.lab.evaluation import evaluate as evaluate
     from uatlite.lab.report.evaluation_page import report as report
@@ -34,6 +35,7 @@ _PUBLIC = {
     "uatlite.attribution.layers": ("attribute", "propagate"),
     "uatlite.classifier.classifiers": ("UncertaintyClassifier", "UncertaintyLabeler", "UncertaintyTagger", "load"),
     "uatlite.classifier.predictions": ("Predictions",),
+    "uatlite.classifier.wrapped": ("wrap",),
     "uatlite.errors": ("UATLiteError",),
     "uatlite.lab.evaluation": ("evaluate",),
     "uatlite.lab.report.evaluation_page": ("report",),

@@ -23,7 +23,7 @@ from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Rule, RuleKind, Wanted
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
-from uatlite.values import Floats, Integers, Marks, Text, Words
+from uatlite.values import Floats, Integers, Marks, ScoredText, Text, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,7 +298,7 @@ class Predictions(ABC):
         except ImportError as error:
             raise MissingDependency("pandas", "data") from error
         table = pd.DataFrame(list(self.rows()))
-        table.insert(0, "text", [text.text if isinstance(text, Words) else text for text in self.texts])
+        table.insert(0, "text", [text.text if isinstance(text, Words | ScoredText) else text for text in self.texts])
         return table
 
     def __len__(self) -> int:

@@ -313,7 +313,7 @@ class Product(Generic[Said]):
         reference, report = given.pop("reference", None), given.pop("report", None)
         options = CalibrationOptions(**given)
         kind = self.kind
-        checked = kind.texts(self.runtime.taken(texts), ())
+        checked = kind.texts(self.runtime.taken(texts, learn=True), ())
         if not checked:
             raise CalibrationError(
                 "there are no calibration rows; give labelled texts that the model was not trained on."

@@ -228,8 +228,8 @@ class Runtime(ABC):
         """Inside the block every batch is computed by the thread that runs it."""
         return nullcontext()
 
-    def taken(self, given: Iterable[Any]) -> Iterable[Any]:
-        """What a user gives as texts, as texts."""
+    def taken(self, given: Iterable[Any], *, learn: bool = False) -> Iterable[Any]:
+        """What a user gives as texts, as texts; `learn` from those that calibrate."""
         return given
 
     @abstractmethod

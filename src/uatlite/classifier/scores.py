@@ -22,7 +22,7 @@ from uatlite.values import ScoredText, Text
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ScoresRuntime(Runtime):
     """A file of scores: its texts are `ScoredText`, rows of logits with an embedding where there is one."""
 
@@ -45,7 +45,7 @@ class ScoresRuntime(Runtime):
     def example(self) -> str:  # type: ignore[override]
         return f"{{{', '.join(f'{name!r}: …' for name in self.columns.needed)}}}"
 
-    def taken(self, given: Iterable[Any]) -> list[Any]:
+    def taken(self, given: Iterable[Any], *, learn: bool = False) -> list[Any]:
         """Rows of a file are read as such, and rows of numbers are in the order of the columns."""
         return [self._taken(row, i) for i, row in enumerate(given)]
 
