@@ -265,6 +265,30 @@ def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed():
         rule_of(scores, wrong, 0.1, reference=[])
 
 
+def test_unlabelled_texts_plan_where_their_scores_are_like_those_set_aside():
+    rng = np.random.default_rng(0)
+    scores, wrong = draw_scores(400, rng)
+    alike, higher = rng.random(2000), 0.5 + 0.5 * rng.random(2000)
+    wanted = Wanted(kind="risk", target=0.1, seed=3)
+    alone = rows_planner(Labelled({"confidence": scores}, wrong), wanted)
+
+    def planner(others):
+        return rows_planner(Labelled({"confidence": scores}, wrong, unlabelled=others), wanted)
+
+    joined = planner(Labelled({"confidence": alike}))
+    np.testing.assert_array_equal(joined.scores, alone.scores)  # those set aside do not decide
+    np.testing.assert_array_equal(joined.others, np.append(alone.others, alike))
+    for unlike in (Labelled({"confidence": higher}), Labelled({"margin": alike})):
+        assert planner(unlike).searched(0.1) == alone.searched(0.1)
+    few = Labelled({"confidence": scores[:100]}, wrong[:100], unlabelled=Labelled({"confidence": alike}))
+    assert len(rows_planner(few, wanted).others) == 10  # too few to tell
+    by_class = Labelled({"confidence": alike}, kind=rng.integers(0, 2, 2000))
+    rows = Labelled({"confidence": scores}, wrong, kind=rng.integers(0, 2, 400), unlabelled=by_class)
+    rule = decide(rows, Wanted(kind="risk", target=0.2, classes=("no", "yes"))).rule
+    assert rule.texts == 360
+    assert rule.promised
+
+
 @pytest.mark.parametrize("with_reference", [True, False], ids=["reference", "no reference"])
 def test_the_promise_holds_at_the_stated_rate(with_reference):
     """400 worlds: the true risk exceeds the target in at most 10 % of them, up to three standard errors.

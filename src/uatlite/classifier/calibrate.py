@@ -23,7 +23,7 @@ from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
-from uatlite.trust.promise import FITTING_SHARE, decide, fitting_rows
+from uatlite.trust.promise import FITTING_SHARE, Labelled, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Wanted
 from uatlite.trust.scope import ScopeFit, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS
@@ -159,18 +159,22 @@ class CalibrationTexts(Generic[Read, Said]):
             kind=self.kind.name,
         )
 
-    def scope_fit(self, method: Method) -> ScopeFit | None:
+    def scope_fit(self, method: Method) -> tuple[ScopeFit | None, Labelled | None]:
         """What the scope keeps of the reference texts, block by block; None where there are none, or the model shows no
-        representation."""
+        representation. And the first block, which may plan a promise."""
         fit: ScopeFit | None = None
+        plans: Labelled | None = None
         for start in range(0, len(self.reference), REFERENCE_BLOCK):
-            reading = self.read_texts(method, self.reference[start : start + REFERENCE_BLOCK])
+            texts = self.reference[start : start + REFERENCE_BLOCK]
+            reading = self.read_texts(method, texts)
+            if not start:
+                plans = self.kind.predictions.of(texts, reading, None, ()).unlabelled
             if reading.representations is None:
-                return None
+                return None, plans
             logits = reading.scope_logits
             fit = fit or ScopeFit(reading.representations.shape[1], logits.shape[1])
             fit.add(reading.representations, logits.argmax(axis=1))
-        return fit
+        return fit, plans
 
 
 def calibrate(
@@ -181,7 +185,7 @@ def calibrate(
     asked = options.wanted(kind.predictions, classes)
     fitting = _fitting(len(gold), asked[0], options, learns=data.settings.method.learns)
     learned, reading = data.learn(kind.teaching(everything if fitting is None else fitting))
-    reference = data.scope_fit(learned.method if reading.unit == "texts" else BASE)
+    reference, plans = data.scope_fit(learned.method if reading.unit == "texts" else BASE)
     try:
         calibrator = kind.fit(reading, gold, options, everything if fitting is None else fitting)
     except CalibrationError as error:
@@ -196,7 +200,7 @@ def calibrate(
         scope = fit_scope(reference, *read, false_alarm=options.false_alarm)
     inside = everything if scope is None or scope.inside is None else scope.inside
     # Texts that fitted the calibrator do not decide, but say where the search starts.
-    labelled = [said.labelled(gold, wanted) for wanted in asked]
+    labelled = [replace(said.labelled(gold, wanted), unlabelled=plans) for wanted in asked]
     decisions = [
         decide(
             rows,

@@ -133,6 +133,10 @@ class ClassPredictions(Predictions, Predictive):
         return Labelled(scores, self.predicted != gold, kind=self.predicted)
 
     @property
+    def unlabelled(self) -> Labelled | None:
+        return Labelled({RAW_SCORE: self.scores(RAW_SCORE)}, kind=self.predicted)
+
+    @property
     def outcomes(self) -> Sequence[object]:
         return self.predicted.tolist()  # type: ignore[no-any-return]
 

@@ -162,6 +162,11 @@ class Predictions(ABC):
         """The answers, and which of them are wrong by the gold of the texts, for a promise."""
 
     @property
+    def unlabelled(self) -> Labelled | None:
+        """The same of texts without gold, to plan a promise with; None of several answers a text."""
+        return None
+
+    @property
     @abstractmethod
     def outcomes(self) -> Sequence[object]:
         """(texts,): what is said of each, to compare with what another model says."""

@@ -26,6 +26,7 @@ from uatlite.trust.bets import learned_chances, ratio_interval
 from uatlite.trust.binomial import coverage_interval, rule_at
 from uatlite.trust.planners import RISKS, Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.rule import KindPromise, Menu, RiskLine, Rule, RuleKind, Wanted
+from uatlite.trust.shift import CHECKED_ROWS, score_test
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores
 
 _FEWEST_TEXTS = 50
@@ -37,6 +38,9 @@ FITTING_SHARE = 3
 PILOT_SHARE, PILOT_ROWS, PILOT_TEXTS = 0.1, 50, 100
 """The share of labelled texts that is set aside to plan with, where nothing else is known; and how many at most, of one
 answer each and of any number."""
+
+ALIKE = 0.1
+"""The level of the test that unlabelled texts have to pass, as being like the labelled ones, to plan with them."""
 
 
 def fitting_rows(rows: int, seed: int = 0) -> Marks:
@@ -81,6 +85,8 @@ class Labelled:
     """(texts,): gold answers that are missed, for a promise of recall; the scores are then of texts"""
     answers: Integers | None = None
     """(texts,): answers of a text, for a promise of recall: the plan counts a text by them"""
+    unlabelled: "Labelled | None" = None
+    """other texts, which may be unlike these: they help to plan where they look alike"""
 
     def __post_init__(self) -> None:
         for values in self.scores.values():
@@ -124,6 +130,20 @@ class Labelled:
         if self.text is not None:
             return None
         return LabelledScores(wanted.score, wanted.confidence, self.scores[wanted.score][chosen], self.errors[chosen])
+
+    def planning(self, score: str) -> "Labelled":
+        """These texts to plan with, and the unlabelled ones too where the scores of both are alike.
+
+        No label is looked at, and no text that decides: texts that trained the model have higher scores than others.
+        """
+        others = self.unlabelled
+        if others is None or score not in others.scores or self.size < CHECKED_ROWS:
+            return self
+        scores, more = self.scores[score], others.scores[score]
+        if score_test(scores, more) < ALIKE:
+            return self
+        kind = None if self.kind is None or others.kind is None else np.append(self.kind, others.kind)
+        return Labelled({score: np.append(scores, more)}, kind=kind)
 
     def floor(self, score: str) -> float:
         """The score of an answer of the least probability; an answer must be above it."""
@@ -260,7 +280,7 @@ def _planning(
     if reference is not None:
         return rows, reference
     aside = pilot_rows(rows.size, wanted.seed, most)
-    return rows.of(~aside), rows.of(aside)
+    return rows.of(~aside), rows.of(aside).planning(wanted.score)
 
 
 def _of_all(rows: Labelled, wanted: Wanted, inside: Marks) -> Rule:
