@@ -240,7 +240,10 @@ def test_the_menu_is_that_of_the_calibration(api, product):
     assert (sent["score"], sent["rows"], sent["counted"]) == (menu.score, menu.texts, menu.counted)
     for name, points in (("coverage", "coverages"), ("risk", "risks"), ("low", "low"), ("high", "high")):
         assert sent[name] == list(getattr(curve, points))
-    for line, expected in zip(sent["lines"], menu.lines, strict=True):
+    reviews = [(line["target"], line["risk_bound"]) for line in sent["reviews"]]
+    assert reviews == [(line.target, line.rule.risk_bound) for line in menu.reviews]
+    every = zip([*sent["lines"], *sent["errors"]], [*menu.lines, *menu.errors], strict=True)
+    for line, expected in every:
         needed = expected.needed and expected.needed.describe()
         assert (line["target"], line["needed"]) == (expected.target, needed)
         assert line["coverage"] == (None if expected.rule is None else expected.rule.coverage)

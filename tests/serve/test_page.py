@@ -340,12 +340,14 @@ def test_the_menu_of_risks(page, name, request):
     assert tab.is_hidden("#menu-curve")
     tab.click("#about summary")
     assert menu.counted in tab.inner_text("#menu-hint")
-    for line, row in zip(menu.lines, tab.locator("#menu-lines tbody tr").all_inner_texts(), strict=True):
+    rows = tab.locator("#menu-lines tbody:not(#menu-reviews) tr").all_inner_texts()
+    for line, errors, row in zip(menu.lines, menu.errors, rows, strict=True):
         assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
-        if line.rule is not None:
-            assert f"{100 * line.rule.coverage:.1f} %" in row
-        else:
-            assert line.needed.describe() in row
+        for cell in (line, errors):
+            assert (f"{100 * cell.rule.coverage:.1f} %" if cell.rule else cell.needed.describe()) in row
+    reviews = tab.locator("#menu-reviews tr").all_inner_texts()
+    for line, row in zip(menu.reviews, reviews, strict=True):
+        assert f"of the others at most {100 * line.rule.risk_bound:.1f} % wrong" in row
     if several:
         assert tab.locator("#menu-curve svg").count() == 0
     else:

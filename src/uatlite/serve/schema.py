@@ -288,18 +288,20 @@ class Rule(BaseModel):
 
 
 class TargetRisk(BaseModel):
-    """A target risk: the coverage at which it is promised, or how many labelled rows a promise would take."""
+    """A target, or a share to review: the coverage at which it is promised, or how many labelled rows it would take."""
 
     target: float
     threshold: Threshold = Field(description="answer above it; null without a promise, or where all is answered")
     coverage: float | None = Field(description="share of calibration rows answered; null without a promise")
     coverage_interval: tuple[float, float] | None
+    risk_bound: float | None = Field(description="the most of these answers that are wrong; of a share to review")
     needed: str | None = Field(description="how many more labelled rows it would take; null where it is promised")
 
     @model_validator(mode="before")
     @classmethod
     def _of(cls, line: RiskLine) -> dict[str, Any]:
-        promised = {name: getattr(line.rule, name, None) for name in ("threshold", "coverage", "coverage_interval")}
+        told = ("threshold", "coverage", "coverage_interval", "risk_bound")
+        promised = {name: getattr(line.rule, name, None) for name in told}
         return {"target": line.target, "needed": line.needed and line.needed.describe(), **promised}
 
 
@@ -312,6 +314,8 @@ class RiskMenu(BaseModel):
     rows: int = Field(validation_alias="texts", description="labelled rows that decided")
     counted: str = Field(description="the same in words, and what the other labelled rows do")
     lines: list[TargetRisk]
+    errors: list[TargetRisk] = Field(description="the same of all texts: at most so many are answered wrongly")
+    reviews: list[TargetRisk] = Field(description="shares of texts to review")
     threshold: list[float] = Field(
         validation_alias=AliasPath("curve", "thresholds"),
         description="scores above which a row is answered, from high to low",

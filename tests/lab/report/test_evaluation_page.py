@@ -22,8 +22,8 @@ from uatlite.values import Choices, Example, Word, WordAttribution
 def test_every_table_and_figure_is_there(page, opened):
     html = page.read_text(encoding="utf-8")
     assert "&lt;b&gt;bad&lt;/b&gt;" in html
-    # the verdict and its differences, two sets, the shift, the rule, the menu, how it was made
-    assert html.count("<table>") == 8
+    # the verdict and its differences, two sets, the shift, the rule, two menus, how it was made
+    assert html.count("<table>") == 9
     figures = 2 * (3 + 2 + 5) + 1
     assert html.count('<svg class="figure"') == html.count("<desc") == figures
     files = [path.suffix for path in (page.parent / "figures").iterdir()]
@@ -78,9 +78,16 @@ def test_a_contender_that_calibrate_cannot_make_shows_no_rule(evaluation, opened
 
 def test_the_menu_names_every_risk_and_what_it_would_take(page, opened, rows_of):
     abstention = abstain(opened)
-    for line, (target, answered) in zip(abstention.menu.lines, rows_of(page, "The menu of risks"), strict=True):
-        assert f"{line.target:.0%}" in target
-        assert (line.needed.describe() if line.rule is None else f"{line.rule.coverage:.1%}") in answered
+    menu = abstention.menu
+    for lines, (target, *cells) in zip(
+        zip(menu.lines, menu.errors, strict=True), rows_of(page, "The menu of risks"), strict=True
+    ):
+        assert f"{lines[0].target:.0%}" in target
+        for line, answered in zip(lines, cells, strict=True):
+            assert (line.needed.describe() if line.rule is None else f"{line.rule.coverage:.1%}") in answered
+    for line, (share, bound) in zip(menu.reviews, rows_of(page, "The menu of reviews"), strict=True):
+        assert f"{line.target:.0%}" in share
+        assert f"{line.rule.risk_bound:.1%}" in bound
 
 
 def test_an_explained_text_has_its_band(page):

@@ -205,6 +205,10 @@ def draw_menu(menu: Menu, colour: str, axes: "Axes") -> None:
     axes.set(xlim=(0, 1.01), ylim=(0, top * 1.08))
     axes.set(xlabel="Share of calibration rows answered", ylabel="Share of answers wrong")
     percent(axes, "x", "y")
+    above = axes.secondary_xaxis("top")  # the threshold at each share
+    at = np.linspace(0.25, 1.0, 4)
+    above.set_xticks(at, [f"{np.interp(share, coverage, curve.thresholds):.2f}" for share in at])
+    above.set_xlabel(f"{menu.score} above which rows are answered; the others are to review")
 
 
 def menu_figure(evaluation: Evaluation, abstention: Abstention | None) -> RenderedFigure | None:

@@ -157,8 +157,11 @@ export function drawCurve(place, curve, here) {
 }
 
 // Risk against coverage with its interval, and each risk that is promised at its coverage.
-export function drawMenu(place, menu) {
-  const [width, height, left, bottom, top] = [640, 300, 46, 36, 14];
+// Above it the thresholds of these coverages; the one that is served is marked.
+export function drawMenu(place, menu, served = null) {
+  const [width, height, left, bottom, top] = [640, 320, 46, 36, 34];
+  const at = (share) => menu.threshold[menu.coverage.findIndex((coverage) => coverage >= share - 1e-9)];
+  const chosen = served === null ? undefined : menu.coverage.filter((_, i) => menu.threshold[i] >= served - 1e-9).at(-1);
   const promised = menu.lines.filter((line) => line.coverage !== null);
   const most = niceCeiling(Math.max(...menu.risk, ...menu.high.filter((_, i) => menu.coverage[i] >= 0.2), ...promised.filter((line) => line.coverage < 1).map((line) => line.target), 0.01));
   const x = (coverage) => left + coverage * (width - left - 12);
@@ -171,8 +174,11 @@ export function drawMenu(place, menu) {
       svg("line", { x1: left, x2: width - 12, y1: y(share * most), y2: y(share * most), class: "grid-line" }),
       svg("text", { x: left - 6, y: y(share * most) + 4, "text-anchor": "end" }, percent(share * most, most < 0.1 ? 1 : 0)),
       svg("text", { x: x(share), y: height - bottom + 16, "text-anchor": "middle" }, percent(share, 0)),
-    ]),
-    svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "share of calibration rows answered, the most trusted first"),
+      share && Number.isFinite(at(share)) ? svg("text", { x: x(share), y: top - 6, "text-anchor": "middle" }, at(share).toFixed(2)) : null,
+    ]).filter(Boolean),
+    svg("text", { x: left, y: 12 }, `${menu.score.replace("-", " ")} above`),
+    svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "share of calibration rows answered, the most trusted first; the others are to review"),
+    ...(chosen === undefined ? [] : [svg("line", { x1: x(chosen), x2: x(chosen), y1: top, y2: height - bottom, class: "chosen" }, svg("title", {}, "served"))]),
     svg("polygon", { points: [...path(menu.high), ...path(menu.low).reverse()].join(" "), class: "area" }),
     svg("polyline", { points: path(menu.risk).join(" "), class: "curve" }),
     ...shown.flatMap((line) => [

@@ -16,17 +16,25 @@ export function showPromises(model) {
   byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}: ${menu.counted}.`;
   byId("menu").className = several ? "" : "grid wide";
   if (several) show(byId("menu-curve"));
-  else drawMenu(byId("menu-curve"), menu);
+  else drawMenu(byId("menu-curve"), menu, model.rule?.score === menu.score ? model.rule.threshold : null);
+  const headings = several ? ["At most wrong", "Of what is reported", "A text"] : ["At most wrong", "Of the answers: answered", "Of all texts: answered"];
+  const isServed = (line) => model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold;
+  const review = (line) => el("tr", {}, el("td", {}, percent(line.target, 0)), el("td", { colspan: 2 }, "to review: of the others at most ", el("b", {}, percent(line.risk_bound ?? 1)), " wrong", badge(isServed(line))));
   show(
     byId("menu-lines"),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "At most wrong"), el("th", { scope: "col" }, several ? "Reported" : "Answered"))),
-    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold))),
+    el("thead", {}, el("tr", {}, ...headings.map((heading) => el("th", { scope: "col" }, heading)))),
+    el("tbody", {}, ...menu.lines.map((line, i) => el("tr", {}, el("td", {}, percent(line.target, 0)), ...[line, menu.errors[i]].filter(Boolean).map((cell) => answered(cell, isServed(cell)))))),
+    el("tbody", { id: "menu-reviews" }, ...menu.reviews.map(review)),
   );
 }
 
-function row(line, served) {
+function badge(served) {
+  return served ? el("span", { class: "badge" }, "served") : null;
+}
+
+function answered(line, served) {
   const said = line.coverage === null ? ["no promise", el("small", {}, line.needed)] : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
-  return el("tr", { class: line.coverage === null ? "unpromised" : null }, el("td", {}, percent(line.target, 0)), el("td", {}, ...said, served ? el("span", { class: "badge" }, "served") : null));
+  return el("td", { class: line.coverage === null ? "unpromised" : null }, ...said, badge(served));
 }
 
 // The promises up to the first that answers all: "5 % wrong at 65 % answered, 8 % at 82 %".
