@@ -1,7 +1,7 @@
 """Do the promises hold? Simulated worlds in which the truth is known, and resamples of a real pool.
 
     python benchmarks/promises.py [--repetitions 1000] [--only risk,per-class,…]
-    python benchmarks/promises.py --only pool,needed --models DIR --data DIR
+    python benchmarks/promises.py --only names,needed --models DIR --data DIR --cache DIR   # requirements-mapie.txt
 
 Prints Markdown tables: how often the promised selective risk is exceeded, for all answers and for each class, the
 coverage of conformal label sets, the false-alarm rate of the shift check, and its power. With texts as the unit, from
@@ -13,6 +13,7 @@ and unlabelled reference texts are drawn from it again and again, and its own ri
 """
 
 import math
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtri, softmax
+from scipy.special import expit, logit, softmax
 from scipy.stats import binom
 
 from harness import best_share, head, line, only, parser_of, slashed, title
@@ -30,17 +31,18 @@ from uatlite.methods.sampling import BASE
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
+from uatlite.trust.all_texts import REVIEW_SHARE, ErrorsPlanner, reviews_rule
 from uatlite.trust.bets import CLUMPING, Game, won
-from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
+from uatlite.trust.binomial import allowed_errors, plan_starts
 from uatlite.trust.distribution import label_sets
-from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers, search
-from uatlite.trust.promise import Labelled, decide, fitting_rows, rows_planner
+from uatlite.trust.planners import RowsPlanner, TextScores, TextsPlanner, most_answers
+from uatlite.trust.promise import Labelled, decide, rows_planner
 from uatlite.trust.rule import Wanted
 from uatlite.trust.scope import fit_scope
 from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95
-LEVEL = 0.05
+LEVEL = TARGET = 0.05
 CLASSES = 3
 HUGE, HUGE_TEXTS = 400_000, 100_000
 MOST_CONTINUED = 30_000
@@ -166,35 +168,18 @@ def no_reference(drawn: Sample) -> float:
     return rows_planner(Labelled({"confidence": drawn.scores}, drawn.wrong), wanted).searched(drawn.target).threshold
 
 
-def one_start(drawn: Sample) -> float:
-    """Ours with the last start alone, at half of the rows: valid too, and what the others are for."""
-    least = needed_share(len(drawn.scores), len(drawn.reference), drawn.target, 1 - CONFIDENCE, 0)
-    at = upper_quantile(drawn.reference, max(STARTS[-1][0], min(least, 1.0)))
-    planner = drawn.planner
-    begin = int(np.searchsorted(planner.counts, (drawn.scores > at).sum()))
-    plan = replace(planner.plan(drawn.target), starts=[(begin, 1 - CONFIDENCE)] if least <= 1 else [])
-    place = search(plan, planner.test(plan, drawn.target))
-    return math.inf if place is None else plan.thresholds[place]
-
-
-def two_thirds(drawn: Sample) -> float:
-    """Where a third of the rows fits a calibrator: the others decide, and the scores of that third give the starts."""
-    fitting = fitting_rows(len(drawn.scores), drawn.seed)
-    kept = replace(drawn, scores=drawn.scores[~fitting], wrong=drawn.wrong[~fitting], reference=drawn.scores[fitting])
-    return with_reference(kept)
+def like_reference(drawn: Sample) -> float:
+    """As `calibrate` with a reference."""
+    wanted = Wanted(kind="risk", target=drawn.target, confidence=CONFIDENCE, seed=drawn.seed)
+    rows = Labelled({"confidence": drawn.scores}, drawn.wrong, unlabelled=Labelled({"confidence": drawn.reference}))
+    return rows_planner(rows, wanted).searched(drawn.target).threshold
 
 
 METHODS: dict[str, Callable[[Sample], float]] = {
     "ours, reference": with_reference,
     "ours, no reference": no_reference,
-    "one start": one_start,
     "Bonferroni": bonferroni,
     "plug-in": plug_in,
-}
-POOL_METHODS: dict[str, Callable[[Sample], float]] = {
-    "all rows, reference": with_reference,
-    "all rows, no reference": no_reference,
-    "two thirds of the rows": two_thirds,
 }
 
 
@@ -257,50 +242,41 @@ def per_class_table(options: Namespace) -> None:
         line(world.name, rows, target, *map(slashed, found))
 
 
-def pool_of(directory: Path, data: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The margin of each sentence of the pool, (rows,), from a plain pass of the model, and whether it is wrong.
+SENTENCES = ("calibration", "test", "test-original")
+"""The splits of SST-2 that are its pool."""
+
+
+def pool_of(directory: Path, data: Path, task: str, splits: Sequence[str], most: int | None) -> list[np.ndarray]:
+    """The margin of each text of the pool, (rows,), from a plain pass of the model, and whether it is wrong.
 
     The margin top 1 - top 2 of the logits is fitted on no label; with two classes it orders rows as the softmax does.
     """
-    rows = [row for split in ("calibration", "test", "test-original") for row in load("sst2", split, data).examples]
+    rows = [row for split in splits for row in load(task, split, data, limit=most).in_scope().examples]
     checkpoint = load_checkpoint(directory)
-    tokens = tokenize(checkpoint.tokenizer, [row.text for row in rows], 512)
+    tokens = tokenize(checkpoint.tokenizer, [row.text for row in rows], 160)
     logits = run_tokens(checkpoint.model, BASE, tokens).mean_logits
     ranked = np.sort(logits, axis=1)
-    return ranked[:, -1] - ranked[:, -2], logits.argmax(axis=1) != np.array([row.label for row in rows])
+    return [ranked[:, -1] - ranked[:, -2], logits.argmax(axis=1) != np.array([row.label for row in rows])]
 
 
-def pool_outcomes(
-    margins: np.ndarray, wrong: np.ndarray, rows: int, target: float, repetitions: int, *, replacement: bool
-) -> list[list[float]]:
-    """For each method the coverage, the share of repetitions that abstain on all, and that exceed the pool's risk.
-
-    With replacement the pool is the population, and both samples are independent draws of it: the theorem applies as it
-    stands. Without, the reference is the rest of the pool, and the promise is kept more often than it states, as the
-    labelled rows are themselves part of the truth.
-    """
-    rng, size = np.random.default_rng(rows), len(margins)
-
-    def trial(seed: int) -> list[tuple[float, bool, bool]]:
-        drawn = rng.integers(0, size, size) if replacement else rng.permutation(size)
-        sample = Sample(margins[drawn[:rows]], wrong[drawn[:rows]], target, margins[drawn[rows:]], seed)
-        outcomes = []
-        for method in POOL_METHODS.values():
-            threshold = method(sample)
-            answered = margins > threshold
-            broken = answered.any() and wrong[answered].mean() > target
-            outcomes.append((answered.mean(), threshold == math.inf, broken))
-        return outcomes
-
-    return means(repetitions, trial)
+POOLS = {
+    "sst2": ("sst2-0", "sst2", SENTENCES, None),
+    "mnli": ("mnli-0", "mnli", ("calibration", "test"), 600),
+    "imdb, model of sst2": ("sst2-0", "imdb", ("test",), 600),
+    "clinc150": ("clinc150-0", "clinc150", ("calibration", "test"), None),
+}
+"""Pool -> its model, task and splits, and the most texts of a split."""
 
 
-def pools(options: Namespace) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """The name of each model, and its pool."""
-    if options.models is None or options.data is None:
-        raise SystemExit("a table of the pool needs --models and --data")
-    for directory in sorted(path.parent for path in options.models.glob("sst2-*/model.safetensors")):
-        yield directory.name, *pool_of(directory, options.data)
+def pools(options: Namespace, names: Sequence[str] = tuple(POOLS)) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """The name of each pool whose model is there, and what `pool_of` says; kept in --cache."""
+    for name, (model, task, splits, most) in ((name, POOLS[name]) for name in names):
+        path = options.cache / f"{task}-by-{model}.npz"
+        if not path.exists() and (options.models / model / "model.safetensors").exists():
+            margins, wrong = pool_of(options.models / model, options.data, task, splits, most)
+            np.savez(path, margins=margins, wrong=wrong)
+        if path.exists():
+            yield name, *np.load(path).values()
 
 
 def needed_outcomes(
@@ -329,7 +305,7 @@ def needed_table(options: Namespace) -> None:
     title(f"The rows that a promise would take: {options.repetitions} samples, continued until the promise is there")
     columns = ["no promise yet", "promise at", "low end", "high end", "before the range", "within", "after it", "open"]
     head("model", "rows", "target", *columns)
-    for name, margins, wrong in pools(options):
+    for name, margins, wrong in pools(options, ["sst2"]):
         for rows, target in product((200, 400, 872), (0.02, 0.03, 0.05)):
             if found := needed_outcomes(margins, wrong, rows, target, options.repetitions):
                 low, high, met = np.array(found).T
@@ -338,15 +314,71 @@ def needed_table(options: Namespace) -> None:
                 line(name, rows, target, len(met), *medians, *(f"{share.mean():.2f}" for share in shares))
 
 
-def pool_table(options: Namespace) -> None:
-    title(f"A real pool: coverage / abstains on all / promise broken ({options.repetitions} repetitions)")
+def mapie(drawn: Sample, of_all: bool) -> float:
+    """The lowest threshold of MAPIE's risk control, of a hundred on the margins as numbers from 0.5 to 1: precision by
+    its default (a fixed sequence begins where few are answered, and finds nothing); of all texts a risk of our own."""
+    from mapie.risk_control import BinaryClassificationController, BinaryRisk, precision
+
+    def odds(margins: np.ndarray) -> np.ndarray:
+        return np.column_stack([1 - expit(margins / 2), expit(margins / 2)])
+
+    errors = BinaryRisk(lambda y, said: (said == 1) & (y == 0), lambda y, said: np.ones(len(y), bool), False)
+    asked = (errors, drawn.target, precision) if of_all else (precision, 1 - drawn.target, "auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nothing is controlled
+        controller = BinaryClassificationController(
+            odds,
+            asked[0],
+            asked[1],
+            CONFIDENCE,
+            asked[2],
+            np.linspace(0.99, 0.5, 100),
+            fwer_method="fixed_sequence" if of_all else "bonferroni_holm",
+        ).calibrate(drawn.scores, (~drawn.wrong).astype(int))
+    valid = controller.valid_predict_params
+    return 2 * float(logit(np.min(valid))) if len(valid) else math.inf
+
+
+NAMED: dict[str, tuple[Callable[[Sample], float], bool]] = {
+    "answers": (no_reference, False),
+    "answers, reference": (like_reference, False),
+    "answers, MAPIE": (partial(mapie, of_all=False), False),
+    "all texts": (
+        lambda drawn: ErrorsPlanner(Wanted(), drawn.scores, drawn.wrong).searched(drawn.target).threshold,
+        True,
+    ),
+    "all texts, MAPIE": (partial(mapie, of_all=True), True),
+}
+"""Promise and method -> its threshold, and whether it is about all texts."""
+
+
+def named_trial(margins: np.ndarray, wrong: np.ndarray, rows: int, rng: np.random.Generator, seed: int) -> np.ndarray:
+    """Coverage, whether nothing is answered (or the bound of a review), whether broken: (promises, 3)."""
+    size = len(margins)
+    drawn = rng.integers(0, size, rows + 1800)
+    sample = Sample(margins[drawn[:rows]], wrong[drawn[:rows]], TARGET, margins[drawn[rows:]], seed)
+    outcomes = []
+    for method, of_all in NAMED.values():
+        answered = margins > method(sample)
+        errors = wrong[answered].sum() / (size if of_all else max(answered.sum(), 1))
+        outcomes.append((answered.mean(), not answered.any(), errors > TARGET))
+    asked = Wanted(kind="coverage", target=1 - REVIEW_SHARE, confidence=CONFIDENCE)
+    review = reviews_rule(sample.scores, sample.wrong, rows, asked)
+    answered = margins > review.threshold
+    outcomes.append((answered.mean(), review.risk_bound, wrong[answered].mean() > review.risk_bound))
+    return np.array(outcomes, dtype=float)
+
+
+def named_table(options: Namespace) -> None:
+    """Each promise on real pools, drawn with replacement, beside the best for one who knows the truth."""
+    title(f"Three promises: coverage / answers nothing / broken, target {TARGET} ({options.repetitions} repetitions)")
     print(allowance(options.repetitions))
-    head("model", "drawn", "rows", "target", "knowing the truth", *POOL_METHODS, left=2)
-    for name, margins, wrong in pools(options):
-        for replacement, rows, target in product((True, False), (200, 400, 872), (0.03, 0.05, 0.10)):
-            found = pool_outcomes(margins, wrong, rows, target, options.repetitions, replacement=replacement)
-            how, best = "with replacement" if replacement else "without", best_share(margins, wrong, target)
-            line(name, how, rows, target, f"{best:.3f}", *map(slashed, found))
+    head("pool", "wrong", "rows", "best, answers", "best, all", *NAMED, "a fifth to review: coverage / bound / broken")
+    for (name, margins, wrong), rows in product(pools(options), (100, 200, 400, 872)):
+        trial = partial(named_trial, margins, wrong, rows, np.random.default_rng(rows))
+        of_all = (np.cumsum(wrong[np.argsort(-margins, kind="stable")]) <= TARGET * len(wrong)).mean()
+        best = f"{best_share(margins, wrong, TARGET):.3f}", f"{of_all:.3f}"
+        line(name, f"{wrong.mean():.3f}", rows, *best, *map(slashed, means(options.repetitions, trial)))
 
 
 def conformal_table(options: Namespace) -> None:
@@ -454,31 +486,6 @@ def mixture(drawn: Counted) -> np.ndarray:
     return np.exp(np.log1p(-shares).cumsum(axis=1)).mean(axis=0).max(axis=0) >= 1 / LEVEL
 
 
-def predictable(drawn: Counted) -> np.ndarray:
-    """Stakes from the variance so far, for a fixed number of texts (Waudby-Smith and Ramdas, 2024)."""
-    texts, samples = drawn.counts.shape
-    money, best = np.zeros(samples), np.zeros(samples)
-    square = np.full(samples, 2 * drawn.target * drawn.counts.mean())
-    for i, losses in enumerate(drawn.losses):
-        stake = np.sqrt(2 * np.log(1 / LEVEL) / (square / (i + 2) * texts))
-        money += np.log1p(-np.minimum(stake, 0.95 / (drawn.most * (1 - drawn.target))) * losses)
-        best, square = np.maximum(best, money), square + losses**2
-    return best >= np.log(1 / LEVEL)
-
-
-def one_place(drawn: Counted) -> np.ndarray:
-    """One of `most` places of each text, drawn at random: the exact binomial test of the answers that stand there."""
-    place = drawn.rng.integers(0, drawn.most, drawn.counts.shape)
-    errors, answers = (place < drawn.errors).sum(axis=0), (place < drawn.counts).sum(axis=0)
-    return binom.cdf(errors, answers, drawn.target) <= LEVEL
-
-
-def first_answer(drawn: Counted) -> np.ndarray:
-    """One answer of each text, as if the others were withheld: the exact binomial test."""
-    errors = (drawn.rng.random(drawn.counts.shape) * drawn.counts < drawn.errors).sum(axis=0)
-    return binom.cdf(errors, len(drawn.counts), drawn.target) <= LEVEL
-
-
 def hoeffding_bentkus(drawn: Counted) -> np.ndarray:
     """The p-value of Bates et al. (2021) for the mean of target + (errors - target·counts)/most, which is in [0, 1]."""
     target, texts = drawn.target, len(drawn.counts)
@@ -488,20 +495,10 @@ def hoeffding_bentkus(drawn: Counted) -> np.ndarray:
     return np.minimum(chernoff, np.e * binom.cdf(np.ceil(texts * mean), texts, target)) <= LEVEL
 
 
-def normal(drawn: Counted) -> np.ndarray:
-    """The t statistic against a normal quantile: no promise, but what one might hope for."""
-    losses = drawn.losses
-    return losses.mean(axis=0) * np.sqrt(len(losses)) < ndtri(LEVEL) * np.maximum(losses.std(axis=0), 1e-9)
-
-
 TESTS: dict[str, Test] = {
     "ours": ours,
     "mixed bets": mixture,
-    "predictable bets": predictable,
-    "a random place": one_place,
-    "one answer a text": first_answer,
     "Hoeffding–Bentkus": hoeffding_bentkus,
-    "normal (not valid)": normal,
 }
 
 
@@ -590,16 +587,18 @@ TABLES: dict[str, Callable[[Namespace], None]] = {
     "power": power_table,
     "tests": tests_table,
     "coverage": coverage_table,
-    "pool": pool_table,
     "needed": needed_table,
+    "names": named_table,
 }
 
 
 def main() -> None:
     parser = parser_of(__doc__, repetitions=1000, texts_repetitions=100)
-    parser.add_argument("--models", type=Path, help="directory with the fine-tuned models sst2-*, for the table pool")
-    parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for the table pool")
-    only(parser, TABLES, lambda options: options, usual=[name for name in TABLES if name not in ("pool", "needed")])
+    parser.add_argument("--models", type=Path, help="directory with the fine-tuned models TASK-0, for tables of pools")
+    parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for tables of pools")
+    parser.add_argument("--cache", type=Path, help="keeps the margins of the table names")
+    usual = [name for name in TABLES if name not in ("needed", "names")]
+    only(parser, TABLES, lambda options: options, usual=usual)
 
 
 if __name__ == "__main__":
