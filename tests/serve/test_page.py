@@ -345,6 +345,9 @@ def test_the_menu_of_risks(page, name, request):
         assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
         for cell in (line, errors):
             assert (f"{100 * cell.rule.coverage:.1f} %" if cell.rule else cell.needed.describe()) in row
+    every, rule = (*menu.lines, *menu.errors, *menu.reviews), calibration.rule
+    served = [line for line in every if rule.promised and line.rule and line.rule.threshold == rule.threshold]
+    assert tab.locator("#menu-lines .badge").count() == len(served)
     reviews = tab.locator("#menu-reviews tr").all_inner_texts()
     for line, row in zip(menu.reviews, reviews, strict=True):
         assert f"of the others at most {100 * line.rule.risk_bound:.1f} % wrong" in row

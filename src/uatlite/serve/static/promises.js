@@ -16,9 +16,10 @@ export function showPromises(model) {
   byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}: ${menu.counted}.`;
   byId("menu").className = several ? "" : "grid wide";
   if (several) show(byId("menu-curve"));
-  else drawMenu(byId("menu-curve"), menu, model.rule?.score === menu.score ? model.rule.threshold : null);
+  else drawMenu(byId("menu-curve"), menu, model.rule?.promised && model.rule.score === menu.score ? model.rule.threshold : null);
   const headings = several ? ["At most wrong", "Of what is reported", "A text"] : ["At most wrong", "Of the answers: answered", "Of all texts: answered"];
-  const isServed = (line) => model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold;
+  const promised = model.rule?.promised && model.rule.score === menu.score;
+  const isServed = (line) => promised && line.coverage !== null && line.threshold === model.rule.threshold;
   const review = (line) => el("tr", {}, el("td", {}, percent(line.target, 0)), el("td", { colspan: 2 }, "to review: of the others at most ", el("b", {}, percent(line.risk_bound ?? 1)), " wrong", badge(isServed(line))));
   show(
     byId("menu-lines"),
