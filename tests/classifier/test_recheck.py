@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from by_hand import draw_scores
 from reference import draw_logits, refuses, rule_of
@@ -197,3 +198,25 @@ def test_a_version_that_is_not_finished_is_none(tmp_path):
     with pytest.raises(StoreError, match="if another process made it meanwhile"):
         saving.add_version(tmp_path, another, "")
     assert [version.note for version in saving.history(tmp_path)] == ["", "faster"]
+
+
+def test_errors_of_all_texts_are_counted_over_all_of_them_and_over_answers_times_their_share(build, labelled):
+    clf = build("base").calibrate(*labelled(400), target_errors=0.3)
+    rule, (texts, labels) = clf.calibration_.rule, labelled(200, seed=5)
+    now = read_now(clf, texts, columns_of(clf, labels))
+    wrong = now.predictions.labelled(now.gold, Wanted(score=rule.score)).errors
+    ((_, risk),) = recheck(now, rule).now
+    assert (risk.rows, risk.errors) == (200, (wrong & now.answered).sum())
+    interval = binomtest(risk.errors, 200).proportion_ci(rule.confidence, "exact")
+    assert (risk.low, risk.high) == pytest.approx((interval.low, interval.high))
+    assert "labelled texts are wrong" in recheck(now, rule).describe()[1]
+    picked = replace(now, inclusion=np.where(now.answered, 0.5, 1.0))
+    ((_, share),) = recheck(picked, rule).now
+    of_answers = binomtest(risk.errors, int(now.answered.sum())).proportion_ci(rule.confidence, "exact")
+    assert picked.answers_only
+    assert (share.low, share.high) == pytest.approx((rule.coverage * of_answers.low, rule.coverage * of_answers.high))
+    assert "labelled answers are wrong" in recheck(picked, rule).describe()[1]
+    new = update(clf.calibration_, now)
+    assert (new.rule.kind, new.rule.promised, new.rule.texts) == ("errors", True, now.inside.sum())
+    assert len(new.sample.scores) == now.inside.sum()
+    assert update(clf.calibration_, picked).sample is None
