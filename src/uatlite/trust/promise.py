@@ -39,7 +39,7 @@ PILOT_SHARE, PILOT_ROWS, PILOT_TEXTS = 0.1, 50, 100
 """The share of labelled texts that is set aside to plan with, where nothing else is known; and how many at most, of one
 answer each and of any number."""
 
-ALIKE = 0.1
+LIKE_LABELLED = 0.1
 """The level of the test that unlabelled texts have to pass, as being like the labelled ones, to plan with them."""
 
 
@@ -140,7 +140,7 @@ class Labelled:
         if others is None or score not in others.scores or self.size < CHECKED_ROWS:
             return self
         scores, more = self.scores[score], others.scores[score]
-        if score_test(scores, more) < ALIKE:
+        if score_test(scores, more) < LIKE_LABELLED:
             return self
         kind = None if self.kind is None or others.kind is None else np.append(self.kind, others.kind)
         return Labelled({score: np.append(scores, more)}, kind=kind)
