@@ -78,7 +78,8 @@ def test_coverage_and_counts_agree_with_the_papers_rows():
 def test_the_papers_hans_rows_average_to_its_overall_accuracy():
     overall = next(panel for panel in find_declaration("selective-ood").panels if panel.key == "hans")
     parts = find_declaration("hans").panels[0]
-    for row, numbers in parts.paper.items():
+    for row in overall.paper:
+        numbers = parts.paper[row]
         assert sum(numbers) / 3 == pytest.approx(overall.printed(row, "accuracy"), abs=1e-4)
 
 
@@ -121,7 +122,7 @@ def test_the_docs_quote_the_published_numbers_of_the_declaration():
 
 def test_derived_rows_follow_from_the_papers_own_inputs():
     """The 32 % of the backbones is the change of the means, and not the mean of the changes (26 %)."""
-    tolerance = {"reduction": 0.006, "ece": 6e-5, "base": 6e-4, "uat": 6e-4}
+    tolerance = {"reduction": 0.006, "base": 6e-4, "uat": 6e-4}
     found = set()
     for name in NAMES:
         for panel in find_declaration(name).panels:
@@ -133,10 +134,11 @@ def test_derived_rows_follow_from_the_papers_own_inputs():
             derived = {row.key for row in panel.rows if row.derive is not None}
             for (row, column), cell in Grid.of(panel, cells).cells.items():
                 if row in derived and printed[row, column] is not None:
-                    assert cell.measurement.mean == pytest.approx(printed[row, column], abs=tolerance[column])
+                    assert cell.measurement.mean == pytest.approx(printed[row, column], abs=tolerance.get(column, 6e-5))
                     found.add((name, row, column))
-    columns = {("backbones", "average", column) for column in ("base", "uat", "reduction")}
-    assert found == columns | {("sensitivity", row, "ece") for row in ("mean", "deviation", "range")}
+    backbones = {("backbones", "average", column) for column in ("base", "uat", "reduction")}
+    hans = {("hans", *key) for key in product(("gain", "gain+ts"), ("lexical_overlap", "subsequence", "constituent"))}
+    assert found == backbones | hans | {("sensitivity", row, "ece") for row in ("mean", "deviation", "range")}
 
 
 def keys_of(lines):
