@@ -33,10 +33,8 @@ CONFIG = UATConfig()
 BATCHES = {"agreement": 8, "cost": 32}
 ROUNDS = 15
 Encoded = dict[str, Tensor]
-WHERE = (
-    "uat+ts,uat:estimate=closed-form+ts,uat:estimate=layerwise+ts,uat:layers=top-2+ts,uat:gate_layers=top-2+ts,"
-    "uat:rate_layers=top-2+ts,uat:layers=4-5+ts,mc-component+ts,base+ts"
-)
+SETTINGS = ("estimate=closed-form", "estimate=layerwise", "layers=top-2", "gate_layers=top-2", "rate_layers=top-2")
+WHERE = ("uat", *(f"uat:{setting}" for setting in SETTINGS), "mc-component", "base")
 
 
 def read_texts(path: Path, count: int) -> list[Text]:
@@ -107,11 +105,12 @@ def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:
 
 
 def where(model: str, task: str, out: Path, rows: int) -> None:
-    how = {"methods": WHERE, "metrics": "ece,nll,aurc", "seeds": 1, "resume": True}
-    (scored,) = evaluate(model, out, task=task, limit=rows, **how).sets
-    head(f"{task}, {scored.rows:,} rows", *(f"{metric}, less uat+ts" for metric in ("ECE", "NLL", "AURC")))
+    methods = ",".join(f"{method},{method}+ts" for method in WHERE)
+    asked = {"methods": methods, "metrics": "ece,nll,aurc", "seeds": 1, "resume": True}
+    (scored,) = evaluate(model, out, task=task, limit=rows, **asked).sets
+    head(f"{task}, {scored.rows:,} rows", *(f"{metric}, less `uat`" for metric in ("ECE", "NLL", "AURC")))
     for name, scores in scored.scores.items():
-        gaps = [(score.mean, score.differences.get("uat+ts")) for score in scores.values()]
+        gaps = [(score.mean, score.differences.get("uat" + "+ts" * name.endswith("+ts"))) for score in scores.values()]
         line(f"`{name}`", *(f"{mean:.4f}" + (f", {change(gap)}" if gap else "") for mean, gap in gaps))
 
 
