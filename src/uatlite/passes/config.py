@@ -110,11 +110,13 @@ class Layers:
         return any(value.startswith(MOST_VARIANCE) for value in vars(self).values())
 
     def chosen(self, variances: Sequence[float]) -> "Layers":
-        """The same with the layers named that have the largest of these variances, one for each layer; all if few."""
+        """The same with the layers named that have the largest of these variances, one for each layer."""
         order = sorted(range(1, 1 + len(variances)), key=lambda number: -variances[number - 1])
         named = {}
         for name, value in vars(self).items():
             count = int(value.removeprefix(MOST_VARIANCE)) if value.startswith(MOST_VARIANCE) else 0
+            if count > len(order):
+                raise ConfigurationError(f"{name}={value!r}: this model has {len(order)} layers.")
             named[name] = "&".join(map(str, sorted(order[:count]))) if count else value
         return Layers(**named)
 

@@ -20,6 +20,7 @@ from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contende
 from uatlite.lab.evaluate.runs import StoreJob
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import METHODS, parse_method
+from uatlite.methods.sampling import LayerVariance
 from uatlite.model.load import Checkpoint
 from uatlite.model.weights import MethodWeights, attach
 from uatlite.text.schema import find_task
@@ -39,6 +40,14 @@ def test_stored_logits_are_those_of_each_text_alone(tmp_path, prepared, name):
         if alone.variance is not None:
             assert predictions.passes.margin_variance is not None
             np.testing.assert_allclose(predictions.passes.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
+
+
+def test_layers_are_chosen_by_the_stored_variance_of_each(tmp_path, prepared):
+    stored = StoreJob(prepared, LayerVariance()).fill(Store(tmp_path)).read().passes.given_variance
+    encoded = prepared.checkpoint.tokenizer(prepared.dataset.texts[17], return_tensors="pt")
+    alone = LayerVariance().run(prepared.checkpoint.model, encoded).variance
+    assert stored.shape == (len(prepared.dataset), 2)
+    np.testing.assert_allclose(stored[17], alone[0].numpy(), rtol=1e-3)
 
 
 def test_provenance_says_where_the_numbers_come_from(tmp_path, prepared):

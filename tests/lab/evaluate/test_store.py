@@ -21,7 +21,7 @@ from uatlite.predictive import PassLogits
 PASSES, CLASSES, ROWS = 4, 3, 40
 
 
-def make_piece(rows, *, variance=False):
+def make_piece(rows, *, variance=0):
     """Values that say which row they belong to."""
     places = np.array(rows, dtype=np.int32)
     parts = np.arange(PASSES)[:, None, None] * 100 + np.arange(CLASSES) * 10_000
@@ -31,14 +31,14 @@ def make_piece(rows, *, variance=False):
         labels=np.where(places % 5 == 0, NO_LABEL, places % 3),
         passes=PassLogits(
             (places[None, :, None] + parts[: 1 if variance else PASSES]).astype(np.float64),
-            np.float32(places / 7).astype(np.float64)[:, None] if variance else None,
+            np.float32(places[:, None] / 7 + np.arange(variance)).astype(np.float64) if variance else None,
             places[:, None] + np.array([0.25, 0.5]) if variance else None,
         ),
         seconds=0.5,
     )
 
 
-def fill(run, order, *, variance=False):
+def fill(run, order, *, variance=0):
     for number, rows in enumerate(parts_of(order)):
         run.write(number, make_piece(rows, variance=variance))
     run.finish()
@@ -49,7 +49,7 @@ def order():
     return np.random.default_rng(0).permutation(ROWS).tolist()
 
 
-@pytest.mark.parametrize("variance", [False, True])
+@pytest.mark.parametrize("variance", [0, 1, 3])
 def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path, order, variance):
     run = Store(tmp_path).begin(made_provenance(ROWS))
     assert (run.pieces, run.complete) == (3, False)

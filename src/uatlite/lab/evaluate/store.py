@@ -138,20 +138,26 @@ def _columns(piece: Piece) -> dict[str, NDArray[Any] | None]:
     """The columns of a piece as they are stored."""
     said = piece.passes
     variance, read = said.given_variance, said.representations if len(said.logits) == 1 else None
+    several = None if variance is None or variance.shape[1] == 1 else variance.astype(np.float32)
     return {
         "row": piece.rows.astype(np.int32),
         "label": piece.labels.astype(np.int32),
         "logits": said.logits.astype(np.float32),
         "margin_variance": None if variance is None else variance[:, 0].astype(np.float32),
+        "variances": several,
         "representation": None if read is None else read.astype(np.float32),
     }
+
+
+OPTIONAL = ("variances", "representation")
+"""Columns that some methods have: several variances of a row, as one for each layer, and what the head reads."""
 
 
 def checksum(piece: Piece) -> str:
     """SHA-256 of all values except the time."""
     digest = hashlib.sha256(json.dumps(piece.ids).encode())
     for name, values in _columns(piece).items():
-        if name != "representation":
+        if name not in OPTIONAL:
             digest.update(b"none" if values is None else str(values.shape).encode())
         digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()
@@ -161,7 +167,7 @@ def write_piece(file: IO[bytes], piece: Piece) -> None:
     """Write a piece as Parquet, with its checksum in the metadata."""
     pa, pq = arrow("data")
     columns = _columns(piece)
-    row, label, logits, variance, read = columns.values()
+    row, label, logits, variance, *_ = columns.values()
     assert logits is not None
     table = {
         "row": pa.array(row),
@@ -170,8 +176,7 @@ def write_piece(file: IO[bytes], piece: Piece) -> None:
         "logits": _nested(pa, logits.transpose(1, 0, 2)).cast(pa.list_(pa.list_(pa.float32()))),
         "margin_variance": pa.nulls(len(piece.ids), pa.float32()) if variance is None else pa.array(variance),
     }
-    if read is not None:
-        table["representation"] = _nested(pa, read)
+    table |= {name: _nested(pa, values) for name in OPTIONAL if (values := columns[name]) is not None}
     notes = {"uatlite.checksum": checksum(piece), "uatlite.seconds": repr(piece.seconds)}
     pq.write_table(pa.table(table).replace_schema_metadata(notes), file, compression="zstd")
 
@@ -204,15 +209,22 @@ def _piece(table: Any) -> Piece:
     row, name, label, logits, variance = (table[column] for column in table.column_names[:5])
     passes = len(logits[0])
     numbers = logits.combine_chunks().flatten().flatten().to_numpy().reshape(len(row), passes, -1)
-    read = table["representation"].combine_chunks() if "representation" in table.column_names else None
+    several, read = (
+        table[column].combine_chunks().flatten().to_numpy().reshape(len(row), -1).astype(np.float64)
+        if column in table.column_names
+        else None
+        for column in OPTIONAL
+    )
+    if several is None and not variance.null_count:
+        several = variance.to_numpy().astype(np.float64)[:, None]
     return Piece(
         rows=row.to_numpy().astype(np.int64),
         ids=tuple(name.to_pylist()),
         labels=label.fill_null(NO_LABEL).to_numpy().astype(np.int64),
         passes=PassLogits(
             numbers.transpose(1, 0, 2).astype(np.float64),
-            None if variance.null_count else variance.to_numpy().astype(np.float64)[:, None],
-            None if read is None else read.flatten().to_numpy().reshape(len(row), -1).astype(np.float64),
+            several,
+            read,
         ),
         seconds=float(table.schema.metadata[b"uatlite.seconds"]),
     )
