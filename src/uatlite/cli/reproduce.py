@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
-from typer import Argument, Exit, Option
+from typer import Argument, Exit, Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import ReproductionBar
@@ -35,6 +35,9 @@ def reproduce(
     names: Annotated[list[str] | None, Argument(help="Names of tables, or all; --list shows them.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Directory for everything.")] = None,
     listed: Annotated[bool, Option("--list", help="List the tables and what each of them needs.")] = False,
+    plan: Annotated[
+        bool, Option("--plan", help="Print what the tables take: models, steps, disk, hours by measured steps.")
+    ] = False,
     backbone: Annotated[
         str | None, Option(help="Directory or hub id; by default bert-base-uncased and the paper's others.")
     ] = None,
@@ -75,6 +78,8 @@ def reproduce(
     if listed:
         Console().print(_listing(data_dir))
         return
+    if names and plan:
+        output = output or Path("out")  # of what is there nothing is counted, and nothing is written
     if output is None or not names:
         raise ConfigurationError("Give tables (or all) and -o DIR; uatlite reproduce --list shows what there is.")
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
@@ -93,15 +98,34 @@ def reproduce(
         learned_only=learned_only,
         device=device,
     )
-    if not _run(names, output, settings, cluster):
+    if plan:
+        _print_plan(names, output, settings)
+    elif not _run(names, output, settings, cluster):
         raise Exit(INCOMPLETE)
+
+
+def _print_plan(names: list[str], output: Path, settings: "ReproductionSettings") -> None:
+    """Print what tables take; nothing is written."""
+    console = shared.messages()
+    with console.status("Loading …"):
+        from uatlite.lab.paper.write import reproducer
+
+    with ReproductionBar(console) as bar:
+        lines = reproducer(output, settings, bar).plan(_tables(names))
+    for line in lines:
+        echo(line)
+
+
+def _tables(names: list[str]) -> list[str]:
+    from uatlite.lab.paper.declaration import NAMES
+
+    return list(NAMES) if ALL in names else names
 
 
 def _run(names: list[str], output: Path, settings: "ReproductionSettings", cluster: "Cluster | None") -> bool:
     """Compute and write the tables and the page; returns whether nothing was missing."""
     console = shared.messages()
     with console.status("Loading …"):
-        from uatlite.lab.paper.declaration import NAMES
         from uatlite.lab.paper.write import PAGE, write_reproduction
 
     with shared.resumable(console, f"What is done is kept in {output}"), ExitStack() as stack:
@@ -110,8 +134,7 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
 
             stack.enter_context(connected(cluster))  # once, not for every model
         bar = stack.enter_context(ReproductionBar(console))
-        tables = list(NAMES) if ALL in names else names
-        done = write_reproduction(tables, output, settings, bar, cluster)
+        done = write_reproduction(_tables(names), output, settings, bar, cluster)
     empty: dict[str, list[str]] = {}
     for reproduction in done:
         state = "skipped" if reproduction.skipped else "in part"

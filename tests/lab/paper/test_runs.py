@@ -10,9 +10,32 @@ import pytest
 from reference import Recorded
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import cells as module
-from uatlite.lab.paper.write import PAGE, write_reproduction
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.paper.write import PAGE, reproducer, write_reproduction
+from uatlite.lab.train.recipe import read_finished
 
 TABLE = ["main"]
+
+
+def test_a_plan_says_what_a_run_does(settings, tmp_path):
+    names, chosen = ["negation", "rescaling"], replace(settings, tasks=("sst2", "mnli"))
+    said, *more = reproducer(tmp_path, chosen, Recorded()).plan(names)
+    assert not list(tmp_path.iterdir())
+    write_reproduction(names, tmp_path, chosen, Recorded())
+    records = [read_finished(path) for path in (tmp_path / "models").iterdir()]
+    runs = [run.provenance for run in Store(tmp_path / "store").runs()]
+    steps, sequences = sum(record.steps for record in records), sum(run.rows * run.passes for run in runs)
+    assert said == f"{len(records)} models in {steps:,} steps; {sequences:,} forward sequences."
+    assert "GB on disk, and 0.0 hours on one device" in more[0]
+    assert all(" s a step, " in line for line in more[1:])
+    assert len(more) == 1 + len({record.run.train for record in records})
+
+
+def test_a_plan_names_the_backbones_of_which_it_could_measure_nothing(settings, tmp_path):
+    chosen = replace(settings, backbone="no/such-backbone")
+    said, _, missing = reproducer(tmp_path, chosen, Recorded()).plan(["negation"])
+    assert "1 models in" in said
+    assert missing.startswith("no/such-backbone on mnli: not in the hours and on disk, because no step was measured")
 
 
 @pytest.mark.parametrize("learned", [False, True])

@@ -15,7 +15,7 @@ from uatlite.lab.evaluate.runs import Progress, Remote, Runs
 from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.probes import paper_measure, source_of
-from uatlite.lab.paper.source import members_of, title_of
+from uatlite.lab.paper.source import members_of, title_of, training_of
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import backbone_directory
@@ -51,20 +51,39 @@ class Reproducer:
         self.failed: dict[Model, str] = {}
         self.learning = cache(lambda cell: learning_of(cell, runs, self.source.settings.backbone_of(cell.backbone)))
 
-    def tables(self, names: Iterable[str]) -> Iterator[Reproduction]:
-        """Each table, as soon as it is filled, after all that is missing was said and all work was counted.
+    def plan(self, names: Iterable[str]) -> list[str]:
+        """What tables take, in words: models, steps, forward sequences, disk, and hours from measured steps."""
+        work = [unit for units in self._new_work(self._declared(names)) for unit in units]
+        steps = {unit: self.source.steps(unit) for unit in work if isinstance(unit, Model)}
+        rows = {unit: self.runs.work(unit) for unit in work if isinstance(unit, Job)}
+        seconds, notes = 0.0, list[str]()
+        stored = sum(4 * count * len(self.source.task(job.on).labels) for job, count in rows.items())
+        for backbone, task in dict.fromkeys((fit.name, fit.task) for fit in steps):
+            fits = [fit for fit in steps if (fit.name, fit.task) == (backbone, task)]
+            self.progress.step(f"measuring a step of {backbone} on {task}")
+            try:
+                speed = self.source.measured(fits[0])
+            except UNAVAILABLE as error:
+                notes.append(
+                    f"{backbone} on {task}: not in the hours and on disk, because no step was measured: {error}"
+                )
+                continue
+            seconds += speed.step * sum(map(steps.__getitem__, fits))
+            seconds += speed.sequence * sum(rows[job] for job in rows if job.model in fits)
+            stored += speed.size * sum(training_of(fit).copies for fit in fits)
+            notes.append(f"{backbone} on {task}: {speed.step:.3f} s a step, {1 / speed.sequence:,.0f} sequences/s.")
+        models, size, hours = len(steps), stored / 1e9, seconds / 3600
+        return [
+            f"{models:,} models in {sum(steps.values()):,} steps; {sum(rows.values()):,.0f} forward sequences.",
+            f"About {size:.1f} GB on disk, and {hours:,.1f} hours on one device; data and intervals come on top.",
+            *notes,
+        ]
 
-        A directory that was given and is not there is an error at once.
-        """
-        settings = self.source.settings
-        data_directory(settings.data_dir)
-        for backbone in settings.substitutes:
-            backbone_directory(backbone)
-        declarations = [substitute_backbones(find_declaration(name), settings.substitutes) for name in names]
-        self.progress.step("reading the data")
-        self._find_missing(declarations)
+    def tables(self, names: Iterable[str]) -> Iterator[Reproduction]:
+        """Each table, as soon as it is filled, after all that is missing was said and all work was counted."""
+        declarations = self._declared(names)
         parts, done = self._new_work(declarations), 0.0
-        if settings.learned_only:
+        if self.source.settings.learned_only:
             plain = list(dict.fromkeys(unit for cell in self._open(*declarations) for unit in self._plain(cell)))
             done = self._amount(plain)
             self.progress.begin_all(done + sum(map(self._amount, parts)))
@@ -81,6 +100,20 @@ class Reproducer:
             self.progress.step(f"measuring {declaration.name}")
             grids = tuple(map(self._fill, declaration.panels))
             yield Reproduction(declaration, grids, (*declaration.notes, *self._row_notes(self._open(declaration))))
+
+    def _declared(self, names: Iterable[str]) -> list[Declaration]:
+        """The tables of these names, after all that is missing was said.
+
+        A directory that was given and is not there is an error at once.
+        """
+        settings = self.source.settings
+        data_directory(settings.data_dir)
+        for backbone in settings.substitutes:
+            backbone_directory(backbone)
+        declarations = [substitute_backbones(find_declaration(name), settings.substitutes) for name in names]
+        self.progress.step("reading the data")
+        self._find_missing(declarations)
+        return declarations
 
     def _open(self, *declarations: Declaration) -> list[CellSpec]:
         """The cells that nothing is known to hinder."""

@@ -25,7 +25,7 @@ from uatlite.lab.evaluate.models import TRAIN, Job, Model, absolute
 from uatlite.lab.evaluate.plan import CALIBRATION, REFERENCE, REFERENCE_ROWS, TEST
 from uatlite.lab.evaluate.runs import Remote, nothing
 from uatlite.lab.evaluate.store import Arrays, kept_arrays
-from uatlite.lab.train.fine_tune import fine_tune, steps
+from uatlite.lab.train.fine_tune import Speed, fine_tune, speed, steps
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import CHANGES, PLAIN, MethodTraining, Recipe, TrainingJob, read_finished, recipe_for
 from uatlite.metrics.intervals import RESAMPLES
@@ -269,7 +269,16 @@ class FineTunedModels:
 
     def work(self, fit: Model) -> float:
         """The work of a fine-tuning, in passes over a sequence."""
-        return self._step(fit) * steps(training_of(fit), self._job(fit), len(members_of(fit)))
+        return self._step(fit) * self.steps(fit)
+
+    def steps(self, fit: Model) -> int:
+        """The optimizer steps of a model, without those of the models that it is made of."""
+        return steps(training_of(fit), self._job(fit), len(members_of(fit)))
+
+    def measured(self, fit: Model) -> Speed:
+        """How fast the backbone of a model is, on rows of its task; nothing is kept."""
+        with hub_access(fit.name):
+            return speed(self._job(fit))
 
     def _step(self, fit: Model) -> float:
         """The work of an optimizer step; forward and backward together count as three passes."""

@@ -46,6 +46,13 @@ from uatlite.values import Floats
 _TITLE, PAGE = "The paper, table by table", "report.html"
 
 
+def reproducer(
+    directory: Path, settings: ReproductionSettings, progress: ReproductionProgress, remote: Remote | None = None
+) -> Reproducer:
+    """What fills tables from the models and the store in a directory, where there are some."""
+    return Reproducer(Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote), progress, remote)
+
+
 def write_reproduction(
     names: Sequence[str],
     directory: Path,
@@ -54,9 +61,10 @@ def write_reproduction(
     remote: Remote | None = None,
 ) -> list[Reproduction]:
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
-    runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
+    filling = reproducer(directory, settings, progress, remote)
+    runs = filling.runs
     done: list[tuple[Reproduction, Sequence[RenderedFigure]]] = []
-    for table in Reproducer(runs, progress, remote).tables(names):
+    for table in filling.tables(names):
         for name in ("tables", "figures"):
             make_directory(directory / name)
         done.append((table, figures_of(table, runs)))

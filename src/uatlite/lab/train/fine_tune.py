@@ -2,12 +2,14 @@
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,7 +46,9 @@ from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS
 from uatlite.model.device import check_precision, find_device
 from uatlite.model.load import backbone_directory, load_checkpoint, load_tokenizer, quiet_transformers, safe_weights
+from uatlite.model.plain import in_mode
 from uatlite.model.weights import last_layer
+from uatlite.text.tasks import sample
 from uatlite.text.write import Pieces, write_record
 from uatlite.values import Dataset, Kind
 
@@ -264,6 +268,42 @@ def fine_tune(
 def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
     """How many optimizer steps `fine_tune` takes with so many finished fine-tunings, on one device."""
     return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train.in_scope()))
+
+
+class Speed(NamedTuple):
+    """What a backbone takes on a device."""
+
+    step: float
+    """seconds of an optimizer step"""
+    sequence: float
+    """seconds of a forward over one sequence, in batches"""
+    size: int
+    """bytes of its weights"""
+
+
+def speed(job: TrainingJob, rounds: int = 2) -> Speed:
+    """The speed of a job's backbone: medians of a few steps and forwards on random rows, in fp32; nothing is kept."""
+    device, size = find_device(job.device), job.recipe.batch_size
+    with _isolated(device):
+        model, tokenizer = with_new_head(job.backbone, classes(job.train), kind=kind_of(job.train), seed=job.seed)
+        model.to(device)
+        some = replace(job.train, examples=tuple(sample(job.train.in_scope().examples, rounds * size, job.seed)))
+        rows = training_rows(some, model, tokenizer, job.recipe.max_length)
+        batches = [rows.batch(range(i, min(i + size, len(rows)))) for i in range(0, len(rows), size)]
+        optimizer = torch.optim.AdamW(model.parameters(), job.recipe.learning_rate)
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for training, batch in product((True, False), [batches[0], *batches]):  # the first of each warms up
+            inputs, started = {name: value.to(device) for name, value in batch.items()}, time.perf_counter()
+            with in_mode(model, training=training), torch.set_grad_enabled(training):
+                loss = model(**inputs).loss
+            if training:
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            float(loss.detach())  # waits for the device
+            times[training].append(time.perf_counter() - started)
+    step, forward = (float(np.median(taken[1:])) for taken in times.values())
+    return Speed(step, forward / size, sum(weight.nbytes for weight in model.parameters()))
 
 
 def _tuned(

@@ -74,6 +74,10 @@ class SnapshotTraining(_MemberTraining):
 
     key: ClassVar[str] = "snapshot"
 
+    @property
+    def copies(self) -> int:
+        return self.members
+
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         members = torch.zeros(self.members - 1, model.num_parameters())
         attach(model, MethodWeights(self.key, {"members": members}, persistent=True))
@@ -146,6 +150,10 @@ class SwagTraining(MethodTraining):
             )
         if step in wanted:
             add_to_moments(weights_for(model, self.key).tensors, flat_parameters(model))
+
+    @property
+    def copies(self) -> int:
+        return 2 + self.rank
 
     def steps(self, total: int) -> set[int]:
         """The steps of a run after which weights are collected: evenly spaced, up to the last one."""

@@ -112,6 +112,11 @@ class MethodTraining:
         """How many models are fine-tuned, each with its own seed."""
         return 1
 
+    @property
+    def copies(self) -> int:
+        """How many times the weights of a model are kept."""
+        return self.fine_tunings
+
     def changed(self, **settings: str) -> Self:
         """A copy with some settings replaced; values as spelt on a command line."""
         return change(self, settings, f"the training of {self.key}")
