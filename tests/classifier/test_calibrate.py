@@ -1,5 +1,7 @@
 """Joining calibrators, rules, label sets, the shift summary and a second look: which rows decide what."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from uatlite.classifier.one_class import OneClass
 from uatlite.classifier.record import CalibrationOptions
 from uatlite.classifier.runtime import tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError
+from uatlite.metrics.intervals import Interval
 from uatlite.model.load import model_hash
 from uatlite.predictive import PassLogits, predict
 from uatlite.text.examples import text_fault
@@ -130,7 +133,10 @@ def test_the_default_is_compared_with_temperature_scaling(build, labelled):
     assert found.verdict in ("better", "level", "worse")
     assert found.describe() in calibration.describe()
     alone = build("base").calibrate(*labelled(240)).calibration_
-    assert alone.comparison is None  # it is temperature scaling
+    assert alone.comparison is None  # it is temperature scaling, as the sentence about a worse default says of it
+    assert alone.calibrator.name == "temperature"
+    worse = replace(found, difference=Interval(0.2, 0.1, 0.3))
+    assert "take the method base, whose calibrator it is" in worse.describe()
 
 
 def test_what_is_worse_beyond_chance_is_said(build, labelled):

@@ -15,7 +15,7 @@ from rich.console import Console
 from uatlite import __version__
 from uatlite.classifier.display import ABSTAINING
 from uatlite.classifier.saving import read
-from uatlite.cli.predict import ScoringBar
+from uatlite.cli.predict import ScoringBar, as_table
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
 
@@ -137,6 +137,23 @@ def test_predict_then_review(calibrated, data, tmp_path, run):
     run("review", out, "-n", 5, "-o", again)
     assert again.read_bytes() == reviewed.read_bytes()
     assert "--overwrite" in run("review", out, "-o", again, code=2).err
+
+
+def test_a_row_with_many_entities_leaves_room_for_its_text_and_the_reason():
+    row = {"id": "rows.jsonl:7", "label": "London place, " * 12, "confidence": 0.5, "why": "0.4 below the threshold"}
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(as_table([row | {"text": "Ada Lovelace lived in London."}]))
+    shown = " ".join(screen.getvalue().split())
+    for words in ("rows.jsonl:7", "50.0%", "why", "below", "text", "Lovelace"):
+        assert words in shown
+
+
+def test_rows_that_cannot_be_used_are_told_where_the_others_are_too_few(model, tmp_path, run):
+    few = tmp_path / "few.csv"
+    few.write_text("body,stars\na1 a2,bad\n,good\n,fair\na3,good\n")
+    said = run("calibrate", model, few, *COLUMNS, "--method", "base", "-o", tmp_path / "c", code=2).err
+    assert "2 labelled rows are too few" in said
+    assert f"2 rows rejected, the first: few.csv, line 3: no text in column 'body'" in said
 
 
 def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path, run):

@@ -75,6 +75,7 @@ def test_a_coverage_beyond_what_n_rows_can_say_answers_all():
     rule = rule_of(VALUES, ERRORS, 0.9, "coverage")  # ceil(6·0.9) = 6 > 5
     assert (rule.threshold, rule.coverage_interval) == (-math.inf, (1.0, 1.0))
     assert "Answer all" in rule.describe()
+    assert str(rule) == rule.describe()
 
 
 @pytest.mark.parametrize("target", [0.31, 0.5, 0.77])

@@ -194,7 +194,7 @@ class MethodComparison:
         )
         if self.verdict != "worse":
             return line
-        return f"{line} Temperature scaling is better here: use method 'base' with calibrator 'temperature'."
+        return f"{line} Temperature scaling is better here: take the method base, whose calibrator it is."
 
 
 @dataclass(frozen=True)

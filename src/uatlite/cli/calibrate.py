@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
-from uatlite.errors import ConfigurationError
+from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.values import counted
 
 if TYPE_CHECKING:
@@ -153,7 +153,13 @@ def calibrate(
             read.append(texts)
             status.update(f"Scoring {counted(len(rows.texts))}{more}: {sum(read):,} texts read …")
 
-        classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
+        try:
+            classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
+        except CalibrationError as error:
+            if not rows.rejects:
+                raise
+            rejected = f"{counted(len(rows.rejects))} rejected, the first: {rows.rejects[0].as_error()}"
+            raise CalibrationError(f"{error} {rejected}") from error
     calibration = classifier.calibration_
     assert calibration is not None
     if menu:

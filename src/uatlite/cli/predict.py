@@ -170,7 +170,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     kept = [name for name in (rows[0] if rows else ()) if name not in OWN]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("id", "label", "sure", "why"):
-        table.add_column(name, no_wrap=name in ("id", "label", "sure"))
+        table.add_column(name, no_wrap=name in ("id", "sure"))  # entities of a text may be many
     for name in kept:
         table.add_column(name, ratio=1 if len(kept) == 1 else None, overflow="fold")
     for row in rows:

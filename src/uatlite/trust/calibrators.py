@@ -53,7 +53,7 @@ def check_fit(
     if len(z) < minimum_rows:
         raise CalibrationError(
             f"{len(z)} labelled rows are too few for the calibrator {name!r}, which needs {minimum_rows}; "
-            "label more rows, or use 'none'."
+            "label more rows. In Python calibrator='none' does without."
         )
     seen = np.unique(y)
     if len(seen) < 2:

@@ -236,6 +236,9 @@ class Rule:
         aside = "fit the calibrator" if self.kind in ("threshold", "coverage") else "say where to begin"
         return deciding(self.texts, self.among, unit, aside)
 
+    def __str__(self) -> str:
+        return self.describe()
+
     def describe(self) -> str:
         """What is promised, in a sentence or two for a person."""
         if self.per_kind is not None:
