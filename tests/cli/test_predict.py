@@ -153,7 +153,7 @@ def test_rows_that_cannot_be_used_are_told_where_the_others_are_too_few(model, t
     few.write_text("body,stars\na1 a2,bad\n,good\n,fair\na3,good\n")
     said = run("calibrate", model, few, *COLUMNS, "--method", "base", "-o", tmp_path / "c", code=2).err
     assert "2 labelled rows are too few" in said
-    assert f"2 rows rejected, the first: few.csv, line 3: no text in column 'body'" in said
+    assert "2 rows rejected, the first: few.csv, line 3: no text in column 'body'" in said
 
 
 def test_a_classifier_that_promises_nothing_says_so_first(model, data, tmp_path, run):
