@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused(of_model, build, tmp_path):
     passes = UncertaintyClassifier(runtime_of(), config="uat")
     assert "decides on rows of scores" in (tmp_path / "scores" / "README.md").read_text()
     refuses(
-        (InputError, "reads scores of 3 classes: give ScoredText", lambda: scores.predict([ScoredText((0.1, 0.2))])),
+        (InputError, "reads scores of 3 classes: give a ScoredText", lambda: scores.predict([ScoredText((0.1, 0.2))])),
         (InputError, "reads scores of 3 classes", lambda: scores.predict(rows_of(new))),
         (InputError, r"texts\[1\]: no score of 'good'", lambda: scores.predict([[1, 2, 3], [1, 2]])),
         (InputError, "and this model reads texts", lambda: clf.predict(rows_of(new))),

@@ -73,6 +73,10 @@ with open("labelled.jsonl", "w") as file:
 run(*"recheck clf labelled.jsonl".split())
 run(*"recheck clf labelled.jsonl --update --target-risk 0.4".split())
 run(*"history clf".split())
+run(*"evaluate --scores old.csv --scores new.csv --label gold -o compared".split())
+from uatlite.classifier.classifiers import load
+from uatlite.serve.service import Service
+Service(load("clf")).warm_up()
 run(*"predict clf --scores new.csv -o again.csv".split(){new})
 assert not {{"torch", "transformers", "sklearn", "pandas"}} & set(sys.modules)
 """
@@ -86,6 +90,8 @@ assert not {{"torch", "transformers", "sklearn", "pandas"}} & set(sys.modules)
     assert len(answered) / len(rows) > 0.3
     assert np.mean([row["label"] != gold[row["id"]] for row in answered]) < 0.2
     assert ("scope" in rows[0]) == embeddings
+    assert "| answered at a promised risk of 20% | " in (tmp_path / "compared" / "scores.md").read_text()
+    assert "|  | old.csv | new.csv |" in done.stdout
     assert list(shown[0])[:2] == ["id", "body"]
     assert {"logits", "embedding"} & set(shown[0]) == set()
 
@@ -118,6 +124,7 @@ def test_what_is_wrong_is_one_sentence(calibrated, model_dir, tmp_path, run):
         ((*calibrate, sums, "--label", "gold"), "the probabilities sum to 1.5"),
         ((*calibrate, tmp_path / "old.csv", "--method", "uat"), "--method is not for a file of scores"),
         ((*calibrate, tmp_path / "old.csv", model_dir), "give a model and labelled rows, or --scores"),
+        (("evaluate", "-o", tmp_path / "x"), "give a model, or --scores with the file of each model"),
         (("explain", calibrated, "a text"), "is a text, and this classifier reads rows of scores"),
     ):
         assert said in run(*arguments, code=2).said

@@ -17,6 +17,7 @@ from uatlite import codec
 from uatlite.classifier.runtime import SCORES_MANIFEST, Outputs, Runtime, Settings
 from uatlite.errors import InputError, ModelError, StoreError
 from uatlite.text.scores import ScoreColumns
+from uatlite.text.write import write_text
 from uatlite.values import ScoredText, Text
 
 _FORMAT = 1
@@ -66,33 +67,20 @@ class ScoresRuntime(Runtime):
         width, classes = self.columns.width, len(self.class_names)
         for i, text in enumerate(texts):
             if not isinstance(text, ScoredText) or len(text.logits) != classes or len(text.vector) != 4 * width:
-                raise InputError(
-                    f"texts[{i}] is {text!r:.60}; this classifier reads scores of {classes} classes"
-                    f"{f' with an embedding of {width} numbers' * bool(width)}: give ScoredText(logits, vector)."
-                )
+                what = f"scores of {classes} classes{f' with {width} numbers of embedding' * bool(width)}"
+                raise InputError(f"texts[{i}] is {text!r:.60}; this classifier reads {what}: give a ScoredText.")
         rows: Any = texts
         vectors = np.frombuffer(b"".join(row.vector for row in rows), np.float32).reshape(len(rows), width)
-        plain = Outputs(
-            np.array([row.logits for row in rows])[None],
-            representations=vectors.astype(np.float64) if width else None,
-        )
-        return only_plain(plain, settings)
+        logits = np.array([row.logits for row in rows])[None]
+        plain = Outputs(logits, representations=vectors.astype(np.float64) if width else None)
+        if settings.method.read_from(plain) is None:
+            name = settings.method.name
+            raise ModelError(f"{name} runs a transformer, and of this classifier only scores are seen; leave it out.")
+        return plain
 
     def save(self, directory: Path) -> None:
-        state = {"format": _FORMAT, **codec.dump(self.columns)}
-        (directory / SCORES_MANIFEST).write_text(
-            json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-
-
-def only_plain(plain: Outputs, settings: Settings) -> Outputs:
-    """The outputs of a classifier that is seen from outside; a method that needs passes of its own is an error."""
-    if settings.method.read_from(plain) is None:
-        raise ModelError(
-            f"{settings.method.name} runs a transformer with dropout, and of this classifier only scores are seen; "
-            "leave the method out."
-        )
-    return plain
+        state = json.dumps({"format": _FORMAT, **codec.dump(self.columns)}, indent=2, ensure_ascii=False)
+        write_text(directory / SCORES_MANIFEST, state + "\n")
 
 
 def load_scores(name: str | Path) -> ScoresRuntime:

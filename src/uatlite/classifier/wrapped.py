@@ -53,10 +53,8 @@ class WrappedRuntime(ScoresRuntime):
             return list(rows)
         logits, features = self.reader.read(rows)
         if logits.shape != (len(rows), len(self.class_names)):
-            raise InputError(
-                f"{self.architecture} gave scores of the shape {logits.shape} for {len(rows)} texts and "
-                f"{len(self.class_names)} classes; give (texts, classes)."
-            )
+            wanted = f"{len(rows)} texts and {len(self.class_names)} classes"
+            raise InputError(f"{self.architecture} gave scores of the shape {logits.shape} for {wanted}.")
         vectors = _embeddings(features, len(rows))
         if learn or self.columns.least == -np.inf:  # a model that is not calibrated predicts too
             least = logits[np.isfinite(logits)].min() - np.log(2.0)
@@ -130,29 +128,21 @@ def _function(model: Any, head: Any, classes: Any) -> Reader | None:
     if not callable(model) or classes is None:
         return None
     columns = ScoreColumns(form="p", columns=("probs",), classes=tuple(map(str, classes)))
-    name = getattr(model, "__name__", type(model).__name__)
 
     def read(rows: Any) -> tuple[Floats, Any]:
         said = model(rows)
         probs, vectors = said if isinstance(said, tuple) and len(said) == 2 else (said, None)
         probs = probs if isinstance(probs, list) else _array(probs).tolist()
-        try:
-            return np.array([columns.read({"probs": row}).logits for row in probs]), vectors
-        except InputError as error:
-            raise InputError(f"{name} gave what cannot be used: {error}.") from error
+        return np.array([columns.read({"probs": row}).logits for row in probs]), vectors
 
-    return Reader(name, classes, read)
+    return Reader(getattr(model, "__name__", type(model).__name__), classes, read)
 
 
 LIBRARIES: tuple[Callable[[Any, Any, Any], Reader | None], ...] = (_encoder, _estimator, _function)
 
 
 def wrap(
-    model: Any,
-    *,
-    head: Any = None,
-    classes: Sequence[str] | None = None,
-    calibrated: str | Path | None = None,
+    model: Any, *, head: Any = None, classes: Sequence[str] | None = None, calibrated: str | Path | None = None
 ) -> UncertaintyClassifier:
     """An `UncertaintyClassifier` over a fitted model of another library, which is left as it is.
 
@@ -168,20 +158,16 @@ def wrap(
             "with head=, or a callable texts → probabilities with classes=."
         )
     given = [entry.item() if isinstance(entry, np.generic) else entry for entry in classes or reader.classes]
-    numbers = [entry for entry in given if isinstance(entry, int)]
-    if numbers and given != list(range(len(given))):
-        raise ConfigurationError(
-            f"the classes are the numbers {', '.join(map(str, given))}, and a number means a column from 0; name them: "
-            f"classes={[f'class {entry}' for entry in given[:2]]}…, and give labels by name."
-        )
-    columns = ScoreColumns(form="logit", columns=(LOGITS_COLUMN,), classes=tuple(map(str, given)))
+    names = tuple(map(str, given))
+    if any(isinstance(entry, int) for entry in given) and given != list(range(len(given))):
+        why = f"the classes are the numbers {', '.join(names)}, and a number means a column from 0"
+        raise ConfigurationError(f"{why}; name them, as in classes=['class 1', …], and give labels by name.")
+    columns = ScoreColumns(form="logit", columns=(LOGITS_COLUMN,), classes=names)
     if calibrated is None:
         return UncertaintyClassifier(WrappedRuntime(columns, reader))
     stored = load_scores(calibrated).columns
     if stored.classes != columns.classes:
-        raise ModelError(
-            f"{calibrated} was calibrated for the classes {', '.join(stored.classes)}, and {reader.name} has "
-            f"{', '.join(columns.classes)}: it is of another model."
-        )
+        before = f"{calibrated} was calibrated for the classes {', '.join(stored.classes)}"
+        raise ModelError(f"{before}, and {reader.name} has {', '.join(names)}: it is of another model.")
     files = Files(calibrated, WrappedRuntime(stored, reader), saving.read(calibrated))
     return UncertaintyClassifier.of_files(files)

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
+from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate import COMPARED
 
 EVALUATE_EXAMPLES = """
@@ -34,8 +35,13 @@ methods or seeds compute what is new. [bold]uatlite methods[/bold] and [bold]uat
 
 def evaluate(
     model: Annotated[
-        list[str], Argument(help="Directory of a fine-tuned classifier, or a hub id; then models trained for a method.")
-    ],
+        list[str] | None,
+        Argument(help="Directory of a fine-tuned classifier, or a hub id; then models trained for a method."),
+    ] = None,
+    *,
+    scores: Annotated[
+        list[str] | None, Option(help="Instead: a file of labelled scores; repeat it for each model to compare.")
+    ] = None,
     output: Annotated[Path, Option("--output", "-o", help="Directory for the results and the store.")],
     methods: Annotated[
         str | None,
@@ -90,6 +96,13 @@ def evaluate(
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
     asked = locals()
+    if (model is None) == (scores is None):
+        raise ConfigurationError("give a model, or --scores with the file of each model to compare.")
+    if scores is not None:
+        from uatlite.lab.evaluate.score_files import compare_files
+
+        echo("\n".join(compare_files(scores, output, label, overwrite=overwrite)))
+        return
     from uatlite.lab.evaluation import OPTIONS
     from uatlite.lab.evaluation import evaluate as run
     from uatlite.lab.report.results import rendered_results
@@ -98,7 +111,7 @@ def evaluate(
     console = shared.messages()
     with shared.resumable(console, f"What is done is kept in {output / 'store'}"), StageBar(console) as bar:
         options = {name: asked[name] for name in (*OPTIONS, "resume", "overwrite", "device")}
-        results = run(model, output, progress=bar, remote=cluster, **options)
+        results = run(model or (), output, progress=bar, remote=cluster, **options)
     Console().print(rendered_results(results))
     console.print(
         f"Wrote results.json, results.csv, results.md{', texts.jsonl' * bool(results.texts)} and store/ to {output}"

@@ -76,17 +76,16 @@ def build_api(service: Service, *, secured: bool, on_start: Callable[[], None]) 
     )
     _add_answers(api, service)
     _add_probes(api, service)
-    _add_pages(api)
+    _add_pages(api, inspector=service.answers.explain is not None)
     _describe(api, service.limits, secured=secured)
     return api
 
 
 def _add_answers(api: FastAPI, service: Service) -> None:
     kind, predictor = service.answers, service.predictor
-    response, hints = response_of(kind.answer), get_type_hints(kind.explain)
-    asked, explained = hints["asked"], hints["return"]
+    response = response_of(kind.answer)
 
-    @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
+    @api.post(kind.path, summary=kind.predicts, tags=["classify"], response_model=response)
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone; one that cannot be read gets an error."""
         rows = await until_disconnect(request.receive, service.predict(body.texts))
@@ -95,6 +94,11 @@ def _add_answers(api: FastAPI, service: Service) -> None:
         answer = response.model_validate({"predictions": rows, "shift": shift, **told})
         # FastAPI would validate again what is known to be valid, and encode it slowly.
         return Response(answer.model_dump_json(), media_type="application/json")
+
+    if kind.explain is None:
+        return
+    hints = get_type_hints(kind.explain)
+    asked, explained = hints["asked"], hints["return"]
 
     @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
     async def explain(body: asked, request: Request) -> explained:  # type: ignore[valid-type]
@@ -126,9 +130,10 @@ def _add_probes(api: FastAPI, service: Service) -> None:
         return Response(generate_latest(service.traffic.counters.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_pages(api: FastAPI) -> None:
+def _add_pages(api: FastAPI, *, inspector: bool) -> None:
     static = files("uatlite.serve") / "static"
-    for address, name in {"/": "index.html", "/docs": "docs.html"}.items():
+    pages = {"/": "index.html", "/docs": "docs.html"}
+    for address, name in list(pages.items())[not inspector :]:
         page = HTMLResponse((static / name).read_text(encoding="utf-8"))  # which is an application itself
         api.router.routes.append(Route(address, page, methods=["GET"], include_in_schema=False))
     api.mount("/static", StaticFiles(directory=str(static)), name="static")
@@ -139,6 +144,8 @@ def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
     specification = api.openapi()  # FastAPI makes it once and keeps it, so that changes to it last
     for name, schema in specification["components"]["schemas"].items():
         fields = schema["properties"] if name.endswith("Request") else {}
+        if "scores" in fields:
+            fields["scores"]["maxItems"] = limits.texts
         if "texts" in fields:
             fields["texts"]["maxItems"] = limits.texts
             _bound_strings(fields["texts"]["items"]["oneOf"], limits.characters)

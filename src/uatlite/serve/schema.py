@@ -72,6 +72,20 @@ class PredictRequest(BaseModel):
     )
 
 
+class DecideRequest(BaseModel):
+    """Scores of another classifier to decide on, a row for each text."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"scores": [{"p_no": 0.2, "p_yes": 0.8}]}]}
+    )
+    scores: list[dict[str, Any]] = Field(min_length=1, description="rows with the columns of the calibration file")
+
+    @property
+    def texts(self) -> list[dict[str, Any]]:
+        """What stands for the texts."""
+        return self.scores
+
+
 class TagRequest(BaseModel):
     """Texts to find entities in; a single string is a list of one."""
 

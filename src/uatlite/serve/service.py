@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from uatlite import __version__
 from uatlite.classifier.product import Predictor, Product
+from uatlite.classifier.scores import ScoresRuntime
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
@@ -19,9 +20,18 @@ from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import inspect_class, inspect_entity, inspect_label, used_settings
 from uatlite.serve.limits import Limits
-from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, PredictRequest, ServedModel, TagRequest, Watched
+from uatlite.serve.schema import (
+    Answer,
+    DecideRequest,
+    EntitiesAnswer,
+    LabelsAnswer,
+    PredictRequest,
+    ServedModel,
+    TagRequest,
+    Watched,
+)
 from uatlite.serve.traffic import Traffic
-from uatlite.values import Choices, Kind, Text, strings
+from uatlite.values import Choices, Kind, ScoredText, Text, strings
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -40,12 +50,13 @@ def characters(text: Text) -> int:
 class ServedKind:
     """How texts are sent to a model of a kind, what is answered, how a text is explained; with words for OpenAPI."""
 
-    request: type[PredictRequest] | type[TagRequest]
+    request: type[PredictRequest] | type[TagRequest] | type[DecideRequest]
     answer: type[Answer] | type[LabelsAnswer] | type[EntitiesAnswer]
     predicts: str
-    explain: Callable[[Predictor, Any, Any], BaseModel]
+    explain: Callable[[Predictor, Any, Any], BaseModel] | None
     """of a predictor, a text and the request; its annotations say what the address takes and answers"""
     explains: str
+    path: str = "/predict"
     chooses: bool = False
     """whether texts are questions with options"""
 
@@ -60,6 +71,7 @@ ANSWERS: dict[Kind, ServedKind] = {
     ),
 }
 """What a model says about a text -> what the addresses take and answer."""
+OF_SCORES = ServedKind(DecideRequest, Answer, "Decide on scores", None, "", path="/decide")
 
 
 class Service:
@@ -71,7 +83,9 @@ class Service:
 
     def __init__(self, classifier: Product[Any], limits: Limits | None = None, *, watch: Path | None = None) -> None:
         self.predictor = classifier.predictor()
-        self.answers = ANSWERS[self.predictor.kind.name]
+        runtime = self.predictor.runtime
+        self._columns = runtime.columns if type(runtime) is ScoresRuntime else None
+        self.answers = ANSWERS[self.predictor.kind.name] if self._columns is None else OF_SCORES
         self.limits = Limits() if limits is None else limits
         self.traffic = Traffic(self.predictor.calibration, watch)
         self._open = False
@@ -88,7 +102,7 @@ class Service:
             length=characters,
         )
         self._explanations: Batcher[tuple[Text, BaseModel], BaseModel] = Batcher(
-            lambda asked: [self.answers.explain(self.predictor, *each) for each in asked],
+            lambda asked: [self.answers.explain(self.predictor, *each) for each in asked if self.answers.explain],
             self._executor,
             most=1,
             waiting=self.limits.explaining,
@@ -118,24 +132,28 @@ class Service:
     def warm_up(self) -> None:
         """Predict once, so that everything is loaded, and a model that cannot predict fails at the start."""
         options = tuple(self.predictor.class_names or "AB")
-        self.predictor.predict([Choices("warm", options) if self.answers.chooses else "warm"])
+        text: Text = Choices("warm", options) if self.answers.chooses else "warm"
+        if self._columns is not None:
+            text = ScoredText((0.0,) * len(options), bytes(4 * self._columns.width))
+        self.predictor.predict([text])
 
     @property
     def ready(self) -> bool:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
-    async def predict(self, texts: Sequence[Text]) -> list[_Row]:
+    async def predict(self, given: Sequence[Any]) -> list[_Row]:
         """The rows of texts, in order, each with the fields of its answer; that of a faulty text says what is wrong.
 
         Raises a `Refusal` where all texts are faulty, or the service is full or too slow.
         """
-        if len(texts) > (most := self.limits.texts):
-            raise invalid("texts", f"{len(texts)} texts, but a request may have at most {most}")
-        faults = [self._fault(text, self.limits.characters) for text in texts]
+        name = "texts" if self._columns is None else "scores"
+        if len(given) > (most := self.limits.texts):
+            raise invalid(name, f"{len(given)} {name}, but a request may have at most {most}")
+        texts, faults = zip(*map(self._taken, given), strict=True)
         taken = [text for text, fault in zip(texts, faults, strict=True) if fault is None]
         if not taken:
-            raise Refusal(422, fields=[(f"texts[{i}]", str(fault)) for i, fault in enumerate(faults)][:MOST_FAULTS])
+            raise Refusal(422, fields=[(f"{name}[{i}]", str(fault)) for i, fault in enumerate(faults)][:MOST_FAULTS])
         rows = iter(await self._submit(self._texts, taken))
         return [next(rows) if fault is None else {"error": {"code": "invalid", "message": fault}} for fault in faults]
 
@@ -190,6 +208,14 @@ class Service:
             answered = self.answers.answer.rows(predictions, self.predictor.calibrator)
             rows |= dict(zip(numbers, answered, strict=True))
         return [rows[i] for i in range(len(texts))]
+
+    def _taken(self, given: Any) -> tuple[Any, str | None]:
+        """A text, or a row of scores in its place, and why it cannot be taken."""
+        try:
+            text = given if self._columns is None else self._columns.read(given)
+        except InputError as error:
+            return given, str(error)
+        return text, self._fault(text, self.limits.characters)
 
     def _fault(self, text: Text, most: int) -> str | None:
         """Why a text cannot be taken, in a few words; None where it can."""

@@ -118,7 +118,9 @@ class ScoreColumns:
                 cells = [cells.get(name) for name in self.classes]
             elif len(cells) != len(self.classes):
                 raise InputError(f"{self.columns[0]} has {len(cells)} numbers, for {len(self.classes)} classes")
-        row = [None if cell is None or cell == "" else _number(cell, self.columns[0]) for cell in cells]
+        names = self.columns * (len(self.classes) if self.packed else 1)
+        pairs = zip(cells, names, strict=True)
+        row = [None if cell is None or cell == "" else _number(cell, name) for cell, name in pairs]
         for name, number in zip(self.classes, row, strict=True):
             if number is not None and not math.isfinite(number) and (self.form, number) != ("logprob", -math.inf):
                 raise InputError(f"the score of {name!r} is {number}, not a finite number")
@@ -146,11 +148,7 @@ class ScoreColumns:
 
 
 def find_columns(
-    rows: Sequence[Mapping[str, object]],
-    *,
-    gold: str,
-    order: Sequence[str] | None = None,
-    embedding: str | None = None,
+    rows: Sequence[Mapping[str, object]], *, gold: str, order: Sequence[str] | None = None, embedding: str | None = None
 ) -> ScoreColumns:
     """The columns of calibration rows that hold scores; `order` names the classes, and `embedding` its column."""
     names = dict.fromkeys(name for row in rows[:100] for name in row)
@@ -230,7 +228,7 @@ def _first(entry: Mapping[str, object], names: Sequence[str]) -> object:
 def _number(cell: Any, column: str) -> float:
     try:
         return float(cell)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{column} holds {cell!r:.40}, where a number is needed") from error
 
 
