@@ -138,7 +138,7 @@ def test_explaining_takes_the_texts_and_the_very_model(opened, tmp_path, monkeyp
     opened = replace(opened, home=tmp_path)
     with pytest.raises(DataError, match=r"texts of toy/test were not found.*--data-dir"):
         build.explained_texts(opened, abstention, {}, "model")
-    monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
+    monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name, **_: SimpleNamespace(hash="f" * 64))
     with pytest.raises(ModelError, match="model is not the model that was evaluated"):
         build.explained_texts(opened, abstention, {"toy-test-1": Example("toy-test-1", "a")}, "model")
 
