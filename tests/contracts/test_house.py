@@ -23,7 +23,7 @@ names the new one; a change that does not fit below them takes something away fi
 MOST = {name: most + sum(grant.get(name, 0) for grant in GRANTED.values()) for name, most in HOUSE.items()}
 MOST["tests"] += 2 * (MOST["src"] - HOUSE["src"])
 OVERDRAWN = {"src": 950}
-"""What these capabilities took beyond what was granted. It is a debt: it only falls, and no capability may add to it."""
+"""What these capabilities took beyond what was granted: a debt that only falls, and to which none may add."""
 for name, debt in OVERDRAWN.items():
     MOST[name] += debt
 WIDEST = 8
