@@ -98,6 +98,12 @@ def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough():
     assert "too few" in told
 
 
+def test_rows_that_are_too_few_to_tell_a_shift_make_an_update(calibrated, labelled):
+    texts, labels = labelled(40, seed=5)
+    renewed = update(calibrated.calibration_, read_now(calibrated, texts, columns_of(calibrated, labels)))
+    assert (renewed.rows, renewed.shift) == (40, None)
+
+
 def test_an_update_is_a_version_beside_the_old_one(calibrated, now, tmp_path, made_texts):
     directory = tmp_path / "clf"
     calibrated.save_pretrained(directory)

@@ -91,7 +91,7 @@ REFUSED = [
         ({"text": "q", "o": ["x", 3]}, Layout(options="o"), "an option in column 'o' holds 3, which is no text"),
     ]),
     *(({"text": "one", "label": value}, Layout(), CLASSES, reason) for value, reason in [
-        ("neutral", "unknown label 'neutral' in column 'label'"),
+        ("neutral", f"unknown label 'neutral' in column 'label'; allowed are {', '.join(CLASSES)}"),
         (1, "unknown label '1'"),
         (None, "no label"),
         ("", "no label"),
@@ -230,7 +230,7 @@ def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):
     assert [(row.line, row.reason.split(":")[0]) for row in got[1:4]] == [
         (2, "column 'text' holds 3, which is no text"),
         (3, "broken JSON"),
-        (4, "unknown label 'perhaps' in column 'label'"),
+        (4, "unknown label 'perhaps' in column 'label'; allowed are no, yes"),
     ]
     assert got[3].as_row()["raw"].startswith("{'text': 'two'")
 

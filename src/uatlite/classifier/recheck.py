@@ -235,11 +235,11 @@ def update(
         apart = rows.text is not None or rule.kind == "recall"  # their scores are not of one answer each
         reference = None if planning is None or apart else Labelled({rule.score: planning})
         renewed.append(renewed_rule(rule, rows.of(deciding), now.answers_only, reference, seed))
-    usual = said.reference(rules[0].score, deciding, 0.01 if before is None else before.false_alarm)
-    scores = said.text_scores(usual.score) if now.inclusion is None and current is None else current
+    score = said.text_score(rules[0].score)
+    scores = said.text_scores(score) if now.inclusion is None and current is None else current
     shift = None
     if scores is not None and len(scores) >= REFERENCE_ROWS:
-        shift = summarise(scores, score=usual.score, false_alarm=usual.false_alarm)
+        shift = summarise(scores, score=score, false_alarm=0.01 if before is None else before.false_alarm)
     return replace(
         calibration,
         rows=len(now.gold),

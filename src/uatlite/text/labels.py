@@ -147,7 +147,7 @@ class LabelIndex:
                 raise InputError(f"label {name} in column {column!r}, where there are 0 to {len(self.codes) - 1}")
             name = self.codes[int(name)]
         if fold(name) not in self.classes:
-            raise InputError(f"unknown label {name!r} in column {column!r}")
+            raise InputError(f"unknown label {name!r} in column {column!r}; allowed are {listing(self.labels)}")
         return self.classes[fold(name)]
 
     def column(self, label: object, i: int) -> int:
