@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.wrapped import wrap as wrap
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.lab.evaluation import evaluate as evaluate
+    from uatlite.lab.refine import refine as refine
     from uatlite.lab.report.evaluation_page import report as report
     from uatlite.model.prompt import LabelPrompt as LabelPrompt
     from uatlite.model.view import dropout_sites as dropout_sites
@@ -38,6 +39,7 @@ _PUBLIC = {
     "uatlite.classifier.wrapped": ("wrap",),
     "uatlite.errors": ("UATLiteError",),
     "uatlite.lab.evaluation": ("evaluate",),
+    "uatlite.lab.refine": ("refine",),
     "uatlite.lab.report.evaluation_page": ("report",),
     "uatlite.model.prompt": ("LabelPrompt",),
     "uatlite.model.view": ("dropout_sites",),

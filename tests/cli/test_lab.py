@@ -27,6 +27,31 @@ def test_train_writes_a_classifier_of_the_task(run, model_dir, tmp_path):
     assert json.loads((output / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
 
 
+def test_refine_says_whether_it_helped_and_writes_nothing_worse(run, model_dir, reviews, tmp_path):
+    texts = [" ".join(f"w{(place * step) % 50}" for step in range(1, 3 + place % 9)) for place in range(60)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"body": text}) for text in texts))
+    given = ("refine", model_dir, "--texts", tmp_path / "texts.jsonl", "--text", "body", "--learning-rate", 1e-7)
+    done = run(*given, "-o", tmp_path / "alone")
+    assert "cannot be told" in done.said
+    assert "on 57 texts; it agrees with its teachers in 100.0%" in done.said
+    assert "60 texts are few" in done.said
+    done = run(*given, "--held-out", reviews, "--label", "stars", "-o", tmp_path / "out")
+    assert "NLL" in done.said
+    assert "Level by held-out rows" in done.said
+    assert json.loads((tmp_path / "out" / "uatlite-refined.json").read_text())["verdict"] == "level"
+    gold = run("predict", model_dir, reviews, "--text", "body", "--keep-text", "-o", tmp_path / "said.jsonl")
+    assert gold.code == 0
+    rows = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    rows = [{"body": row["body"], "stars": "neutral" if i % 9 == 0 else row["label"]} for i, row in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    worse = (*given[:-2], "--learning-rate", 0.05, "--teacher-method", "mc-uniform", "--epochs", 3)
+    labelled = ("--held-out", tmp_path / "rows.jsonl", "--label", "stars")
+    done = run(*worse, *labelled, "-o", tmp_path / "worse", code=5)
+    assert "It was not written." in done.said
+    assert not (tmp_path / "worse" / "config.json").exists()
+    assert "Wrote" in run(*worse, *labelled, "--force", "-o", tmp_path / "worse").said
+
+
 def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(run, model_dir, reviews, tmp_path):
     model, classifier, scored = tmp_path / "model", tmp_path / "classifier", tmp_path / "scored.jsonl"
     asked = ("--backbone", model_dir, "--recipe", "demo", "--held-out", 0.4)

@@ -9,7 +9,7 @@ import pytest
 import uatlite
 from uatlite import errors
 
-COMMANDS = {"evaluate", "load", "report"}
+COMMANDS = {"evaluate", "load", "refine", "report"}
 ENGINE = {"DropoutRates", "Samples", "UATConfig", "UATLiteError", "dropout_sites", "sample"}
 
 

@@ -16,7 +16,7 @@ from uatlite.cli.evaluate import EVALUATE_EXAMPLES, evaluate, report
 from uatlite.cli.predict import explain, predict, review
 from uatlite.cli.recheck import history, pick, recheck
 from uatlite.cli.reproduce import REPRODUCE_EXAMPLES, reproduce
-from uatlite.cli.train import TRAIN_EXAMPLES, train
+from uatlite.cli.train import TRAIN_EXAMPLES, refine, train
 from uatlite.cli.watch import WATCH_EXAMPLES, watch
 
 _FORMS = {
@@ -93,7 +93,7 @@ app = typer.Typer(
 _EXAMPLES = {watch: WATCH_EXAMPLES, evaluate: EVALUATE_EXAMPLES, reproduce: REPRODUCE_EXAMPLES, train: TRAIN_EXAMPLES}
 for _command in (
     demo, calibrate, predict, review, export, explain, watch, pick, recheck, history,
-    evaluate, report, reproduce, serve, train, bench, sites, tasks, methods,
+    evaluate, report, reproduce, serve, train, refine, bench, sites, tasks, methods,
 ):  # fmt: skip
     app.command(epilog=_EXAMPLES.get(_command))(_command)
 

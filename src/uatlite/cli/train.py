@@ -1,10 +1,10 @@
-"""Fine-tuning on a task or on a file."""
+"""Fine-tuning on a task or on a file, and better answers from unlabelled texts."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
@@ -95,3 +95,52 @@ def train(
         bar.begin(f"training {training.name}", steps(training, job, len(bases)))
         record = fine_tune(job, output, training, bases=bases, resume=resume, advance=bar.advance)
     console.print(f"Wrote {output}: {record.describe()}", *rows.write(output), sep="\n")
+
+
+def refine(
+    checkpoint: Annotated[str, Argument(help="Fine-tuned classifier that is taught: a directory or a hub id.")],
+    texts: Annotated[str, Option(help=f"Unlabelled texts of the task. {shared.INPUT_HELP}")],
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the student.")],
+    teacher: Annotated[list[str] | None, Option(help="Classifier that teaches (may be repeated), or itself.")] = None,
+    teacher_method: Annotated[
+        str | None, Option(help="Method that teaches, as in uat; base or a teacher's own.")
+    ] = None,
+    held_out: Annotated[str | None, Option(help="Labelled rows that say whether it is better.")] = None,
+    force: Annotated[bool, Option("--force", help="Write a student that is worse too.")] = False,
+    seed: Annotated[int, Option(help="Seed of the order of texts, dropout and passes.")] = 0,
+    device: shared.Device = "auto",
+    text: shared.KnownText = None,
+    text_pair: shared.PairColumn = None,
+    options: shared.Options = None,
+    label: shared.KnownLabel = None,
+    learning_rate: Annotated[float | None, shared.in_recipe(help="Peak learning rate; 5e-5.")] = None,
+    epochs: Annotated[int | None, shared.in_recipe(help="Times through all texts; 1. Held-out rows choose.")] = None,
+    max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
+    precision: shared.Precision = None,
+) -> None:
+    """Teach a classifier its own or others' probabilities on unlabelled texts; exit code 5 if it is worse by held-out
+    rows, and not written."""
+    from uatlite.classifier.classifiers import load
+    from uatlite.lab import refine as refining
+    from uatlite.lab.train.recipe import recipe_for
+    from uatlite.scoring.source import Source
+    from uatlite.text.schema import Layout
+
+    console, rows = shared.messages(), None
+    changes = shared.given(learning_rate=learning_rate, epochs=epochs, max_length=max_length, precision=precision)
+    recipe, product = replace(recipe_for("refine"), **changes), load(checkpoint, calibrated=False, device="cpu")
+    source, asked = Source(texts), {"text": text, "pair": text_pair, "options": options}
+    layout = source.text_layout(source.layout(Layout(label=None), asked, product.columns), product.kind.name)
+    given = source.texts(layout)
+    if held_out is not None:
+        labelled = Source(held_out).labelled_for(product, {**asked, "label": label})
+        rows = labelled.texts, labelled.gold
+    del product
+    taught = {"teachers": teacher or (), "teacher_method": teacher_method, "seed": seed, "device": device}
+    with shared.resumable(console, f"What was done is kept in {output}"), StageBar(console) as bar:
+        refined = refining.refine(
+            checkpoint, given, output, held_out=rows, force=force, progress=bar, recipe=recipe, **taught
+        )
+    console.print(*refined.describe(), *([f"Wrote {output}"] if refined.written else []), sep="\n")
+    if not refined.written:
+        raise Exit(shared.NO_PROMISE)

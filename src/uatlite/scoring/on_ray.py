@@ -38,7 +38,7 @@ Load = Callable[..., Product[Any]]
 
 OBJECT_STORE = 256 * 2**20
 """Bytes of shared memory of a cluster that is started here."""
-HELD = 2
+IN_HAND = 2
 """Items that a worker holds: one to work on, and the next. No more are read before, so memory stays bounded."""
 REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
@@ -144,7 +144,7 @@ def worker_results(items: Iterable[Any], turn: Callable[[Any], Any], cluster: Cl
     A worker that dies is started anew, and what it held is given to it again.
     """
     actor = ray.remote(num_cpus=1, num_gpus=cluster.gpus_per_worker or None, max_restarts=-1, max_task_retries=-1)
-    pool = ActorPool([actor(Worker).remote(turn) for _ in range(workers)] * HELD)
+    pool = ActorPool([actor(Worker).remote(turn) for _ in range(workers)] * IN_HAND)
     try:
         for item in items:
             if not pool.has_free():

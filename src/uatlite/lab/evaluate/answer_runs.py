@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from uatlite.classifier.classifiers import PRODUCTS, AnyProduct
-from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.product import KINDS
 from uatlite.classifier.record import Calibration
 from uatlite.lab.evaluate.cells import CellSpec
@@ -35,7 +34,6 @@ from uatlite.lab.evaluate.store import Arrays, Store, kept_arrays, parts_of
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.text.write import Pieces
-from uatlite.trust.rule import Wanted
 
 
 class AnswerRuns(Runs):
@@ -87,20 +85,10 @@ class AnswerRuns(Runs):
         product, rows, begun = self.ready(job.home), self.gold(job), time.perf_counter()
         said: Any = product.predict(rows.texts[some], check_shift=False)
         seconds = time.perf_counter() - begun
-        gold, rule = product.kind.gold(rows.gold[some], said.texts, said.classes), said.rule
-        usual = contender_of(job).name == BASE_METHOD
-        judged = JudgedAnswers(
-            text=said.answers.text,
-            column=said.answers.kind,
-            right=~said.labelled(gold, Wanted(score=LOG_ODDS)).errors,
-            confidence=self.scores.usual(said) if usual else said.sure,
-            score=said.scores(LOG_ODDS if rule is None else rule.score),
-            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
-            gold=self.scores.gold(gold, len(said.classes)),
-            cut=said.cut_tokens,
-            seconds=np.full(len(said), seconds / max(len(said), 1)),
-        )
-        return vars(judged)
+        gold = product.kind.gold(rows.gold[some], said.texts, said.classes)
+        confidence = self.scores.usual(said) if contender_of(job).name == BASE_METHOD else said.sure
+        columns = self.scores.gold(gold, len(said.classes))
+        return vars(JudgedAnswers.of(said, gold, columns, confidence, seconds))
 
     def _pieces(self, job: Job) -> Pieces:
         """Where the answers of a job are; what determines them is their record, and its hash the name."""

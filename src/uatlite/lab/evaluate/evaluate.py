@@ -29,7 +29,7 @@ from uatlite.metrics.intervals import SCALES
 from uatlite.model.load import Checkpoint
 
 
-class _Silent:
+class Silent:
     """Progress that is not shown."""
 
     def begin(self, stage: str, total: float) -> None: ...
@@ -51,7 +51,7 @@ def evaluate(
     Predictions that the store has are not computed again, so an interrupted call resumes. With `remote`, the missing
     ones are computed on other machines.
     """
-    progress = progress or _Silent()
+    progress = progress or Silent()
     source = GivenModels([models] if isinstance(models, Checkpoint) else models, plan)
     runs = AnswerRuns(source, store, remote) if plan.several else Runs(source, store, remote)
     evaluation, sets = _Evaluation(plan, runs), sets_of(plan)

@@ -8,22 +8,23 @@ same texts: whether its promise is kept, and how much it reports.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions, read_arrays
 from uatlite.metrics.answers import ANSWER_METRICS, AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import METRICS, Estimate, Estimates, Resampling, intervals
+from uatlite.metrics.intervals import METRICS, Estimate, Estimates, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows, ratio
 from uatlite.text.labels import Alignment, fold
 from uatlite.text.write import Pieces
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.trust.rule import Rule
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Dataset, Floats, Integers, Kind, Marks, Text
 
 HEADLINE = (
@@ -159,6 +160,22 @@ class JudgedAnswers:
     """tokens that were cut off"""
     seconds: Floats
     """how long it took"""
+
+    @classmethod
+    def of(cls, said: Any, gold: NDArray[Any], columns: Integers, confidence: Floats, seconds: float) -> Self:
+        """What predictions say beside checked gold; `columns` are `AnswerScores.gold` of it."""
+        rule = said.rule
+        return cls(
+            text=said.answers.text,
+            column=said.answers.kind,
+            right=~said.labelled(gold, Wanted(score=LOG_ODDS)).errors,
+            confidence=confidence,
+            score=said.scores(LOG_ODDS if rule is None else rule.score),
+            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
+            gold=columns,
+            cut=said.cut_tokens,
+            seconds=np.full(len(said), seconds / max(len(said), 1)),
+        )
 
     @classmethod
     def read(cls, pieces: Pieces) -> "JudgedAnswers":
@@ -303,16 +320,25 @@ class KindScores:
     """all that can be asked for"""
     ece: str
     """the one that says how well it is calibrated"""
+    compared: tuple[str, str, str]
+    """that tell whether a model became better: NLL, AURC and accuracy, or what stands for it"""
     answers: AnswerScores | None = None
     """None where a text has one answer"""
 
+    def estimates(self, said: Any, gold: NDArray[Any]) -> Estimates:
+        """Every metric of predictions beside checked gold, ready to resample texts."""
+        if self.answers is None:
+            return metric_estimates(Rows.of(said.probabilities, gold))
+        columns = self.answers.gold(gold, len(said.classes))
+        return self.answers.estimates(JudgedAnswers.of(said, gold, columns, said.sure, 0.0))
 
-_ONE = KindScores(HEADLINE, tuple(METRICS), "ece")
+
+_ONE = KindScores(HEADLINE, tuple(METRICS), "ece", ("nll", "aurc", "accuracy"))
 OUTCOMES: dict[Kind, KindScores] = {
     "one": _ONE,
     "choice": _ONE,
     "labels": KindScores(
-        LABEL_METRICS, LABEL_METRICS, "label_ece",
+        LABEL_METRICS, LABEL_METRICS, "label_ece", ("label_nll", "pair_aurc", "micro_f1"),
         AnswerScores(
             pairs=True,
             usual=lambda said: said.sure,
@@ -322,6 +348,7 @@ OUTCOMES: dict[Kind, KindScores] = {
     ),
     "entities": KindScores(
         ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), "answer_ece",
+        ("answer_nll", "answer_aurc", "f1"),
         AnswerScores(
             pairs=False,
             usual=lambda said: np.array([entity.score for row in said.decoded for entity in row.entities], np.float64),

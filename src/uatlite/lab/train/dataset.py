@@ -5,8 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -117,7 +120,7 @@ def check_labels(train: Dataset, path: Path) -> None:
             )
 
 
-Labels = tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...]
+Labels = tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...] | list[NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +139,13 @@ class TrainingRows(torch.utils.data.Dataset[dict[str, Tensor]]):
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels`.
 
-        Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding.
+        Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding; probabilities
+        are (batch, answers, classes), 0 at the padding.
         """
         inputs = self.tokens.pad(rows)
         labels: list[Any] = [self.labels[i] for i in rows]
+        if isinstance(labels[0], np.ndarray):
+            return {**inputs, "labels": pad_sequence([torch.from_numpy(row) for row in labels], batch_first=True)}
         if isinstance(labels[0], list) and isinstance(labels[0][0], int):
             width = inputs["input_ids"].shape[1]
             labels = [row + [NO_TAG] * (width - len(row)) for row in labels]

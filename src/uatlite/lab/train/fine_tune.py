@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,6 +25,7 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -58,7 +60,7 @@ Advance = Callable[[float], None]
 
 
 @contextmanager
-def _isolated(device: torch.device) -> Iterator[None]:
+def isolated(device: torch.device) -> Iterator[None]:
     """Restore the generators of Python, NumPy and torch and transformers' logging at the end, also after an error.
 
     The Trainer seeds all generators and changes the log level. Inside, accelerate uses the device.
@@ -255,7 +257,7 @@ def fine_tune(
             f"{directory} holds a run with another {', '.join(differs)}; resume with the settings that it was begun "
             "with, or train into another directory."
         )
-    with _isolated(device):
+    with isolated(device):
         if training.from_plain:
             record = _of_members(training, job, directory, run, members, advance)
         else:
@@ -284,7 +286,7 @@ class Speed(NamedTuple):
 def speed(job: TrainingJob, rounds: int = 2) -> Speed:
     """The speed of a job's backbone: medians of a few steps and forwards on random rows, in fp32; nothing is kept."""
     device, size = find_device(job.device), job.recipe.batch_size
-    with _isolated(device):
+    with isolated(device):
         model, tokenizer = with_new_head(job.backbone, classes(job.train), kind=kind_of(job.train), seed=job.seed)
         model.to(device)
         some = replace(job.train, examples=tuple(sample(job.train.in_scope().examples, rounds * size, job.seed)))
@@ -316,11 +318,12 @@ def _tuned(
         start_at_base_rates(model, job.train)
     rows = training_rows(job.train, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
-    arguments, tokens = _arguments(job, directory), {"train_dataset": rows, "processing_class": tokenizer}
+    arguments = training_arguments(recipe, seed, directory / CHECKPOINTS, find_device(job.device), job.checkpoint_steps)
+    tokens = {"train_dataset": rows, "processing_class": tokenizer}
     trainer = MethodTrainer(training, recipe, model, arguments, lambda batch: batch, **tokens)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(StepCallback(training, advance))
-    outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
+    outcome = trainer.train(resume_from_checkpoint=last_checkpoint(directory / CHECKPOINTS) if resumed else None)
     training.finish(model.eval(), rows.batches)
     _save(model, tokenizer, directory)
     return TrainingRecord(
@@ -339,16 +342,17 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory:
     method_weights.write(model, directory)
 
 
-def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
-    recipe = job.recipe
-    checkpoints: dict[str, Any] = {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}
-    if job.checkpoint_steps is not None:
-        checkpoints = {"save_strategy": "steps", "save_steps": job.checkpoint_steps}
-    device = find_device(job.device)
+def training_arguments(
+    recipe: Recipe, seed: int, checkpoints: Path, device: torch.device, every: int | None = None
+) -> TrainingArguments:
+    """What the Trainer is told: a recipe, and where to keep a checkpoint every so many steps, or after each epoch."""
+    strategy: dict[str, Any] = {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}
+    if every is not None:
+        strategy = {"save_strategy": "steps", "save_steps": every}
     arguments = OneDevice(
         chosen=str(device),
-        output_dir=str(directory / CHECKPOINTS),
-        seed=job.seed,
+        output_dir=str(checkpoints),
+        seed=seed,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup_steps,
         per_device_train_batch_size=recipe.batch_size,
@@ -357,7 +361,7 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
         max_grad_norm=recipe.clip,
         bf16=recipe.precision == "bf16",
         use_cpu=device.type == "cpu",  # the Trainer takes bf16 on a CPU only if told that it is one
-        **checkpoints,
+        **strategy,
         optim="adamw_torch_fused",
         save_total_limit=2,
         logging_steps=10,
@@ -369,6 +373,14 @@ def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
     if device.type == "cuda":
         torch.cuda.set_device(device)  # the arguments have made the first one current
     return arguments
+
+
+def last_checkpoint(directory: Path) -> str | None:
+    """The last complete checkpoint of a run; one that a kill left half written, without its last file, is removed."""
+    for checkpoint in directory.glob("checkpoint-*"):
+        if not (checkpoint / TRAINER_STATE_NAME).is_file():
+            shutil.rmtree(checkpoint)
+    return get_last_checkpoint(str(directory)) if directory.is_dir() else None
 
 
 def _of_members(
