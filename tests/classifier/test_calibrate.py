@@ -235,3 +235,61 @@ def test_a_second_look_needs_something_to_look_at(build, labelled):
         build("base").calibrate(texts[:40], labels[:40], second_look=SECOND)
     with pytest.raises(ConfigurationError, match="learns from calibration rows"):
         build("base").calibrate(texts, labels, threshold=0.6, second_look="distilled")
+
+
+TABLE = {
+    "bad": {"bad": 0, "fair": 4, "good": 12, "review": 1},
+    "fair": {"bad": 2, "fair": 0, "good": 4, "review": 1},
+    "good": {"bad": 3, "fair": 1, "good": 0, "review": 2},
+}
+
+
+@pytest.mark.parametrize("asked", [{"cost_wrong": 3.0}, {"costs": TABLE}], ids=["even", "table"])
+def test_by_costs_each_text_gets_what_is_expected_to_cost_least(build, labelled, made_texts, tmp_path, asked):
+    classifier = build("base").calibrate(*labelled(300), **asked)
+    low, high = classifier.calibration_.rule.cost.review_all[1:]
+    assert (low < high) == ("costs" in asked)  # of one price a review costs what it costs
+    texts = made_texts(80, 7)
+    plain, pred = build("base"), classifier.predict(texts)
+    names = classifier.class_names
+    prices = {a: {b: TABLE[b][a] if "costs" in asked else 3.0 * (a != b) for b in names} for a in (*names, "review")
+              if "costs" in asked or a != "review"}  # fmt: skip
+    prices.setdefault("review", dict.fromkeys(names, 1.0))
+    for row in pred:
+        expected = {a: sum(row.probabilities[b] * prices[a][b] for b in names) for a in prices}
+        best = min(names, key=expected.get)
+        assert row.label == best
+        assert row.confidence == pytest.approx(row.probabilities[best])
+        assert row.abstain == (bool(row.out_of_scope) or expected["review"] <= expected[best])
+        assert row.above_threshold == pytest.approx(expected["review"] - expected[best])
+    assert (pred.predicted != plain.predict(texts).predicted).any() == ("costs" in asked)
+    classifier.save_pretrained(tmp_path / "clf")
+    again = type(classifier).from_pretrained(tmp_path / "clf")
+    assert again.calibration_.rule == classifier.calibration_.rule
+    assert again.predict(texts).columns == pred.columns
+    assert again.calibration_.shift.score == "logit-margin"
+
+
+def test_what_a_rule_costs_is_estimated_by_calibrators_that_the_rows_did_not_fit(build, labelled):
+    texts, labels = labelled(60)
+    classifier = build("base").calibrate(texts, labels, cost_wrong=3.0, seed=4)
+    gold = np.array([classifier.class_names.index(label) for label in labels])
+    logits = np.log(build("base").predict(texts).probabilities)
+    folds, spent = np.random.default_rng(4).permutation(60) % 5, []
+    for row in range(60):
+        fit = Temperature.fit(logits[folds != folds[row]], gold[folds != folds[row]], None)
+        probs = fit.probabilities(logits[[row]])[0]
+        wrong = 3.0 * (probs.argmax() != gold[row])
+        spent.append(wrong if probs.max() > 1 - 1 / 3 and not classifier.predict(texts).out_of_scope[row] else 1.0)
+    assert classifier.calibration_.rule.cost.rule[0] == pytest.approx(np.mean(spent))
+
+
+def test_costs_are_asked_for_alone_and_of_one_class_a_text(build, labelled):
+    rows = labelled(60)
+    for given in ({"cost_wrong": -1.0}, {"cost_wrong": float("nan")}, {"costs": {"bad": TABLE["bad"]}}):
+        with pytest.raises(ConfigurationError, match="a number, 0 or more"):
+            build("base").calibrate(*rows, **given)
+    with pytest.raises(ConfigurationError, match="target_risk and cost_wrong were given together"):
+        build("base").calibrate(*rows, cost_wrong=3.0, target_risk=0.1)
+    with pytest.raises(ConfigurationError, match="cost_wrong and costs were given together"):
+        build("base").calibrate(*rows, cost_wrong=3.0, costs=TABLE)

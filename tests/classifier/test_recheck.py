@@ -226,3 +226,28 @@ def test_errors_of_all_texts_are_counted_over_all_of_them_and_over_answers_times
     assert (new.rule.kind, new.rule.promised, new.rule.texts) == ("errors", True, now.inside.sum())
     assert len(new.sample.scores) == now.inside.sum()
     assert update(clf.calibration_, picked).sample is None
+
+
+def test_a_rule_of_costs_is_checked_by_what_all_rows_cost_now(build, labelled):
+    classifier = build("base").calibrate(*labelled(300), cost_wrong=3.0)
+    rule = classifier.calibration_.rule
+    texts, labels = labelled(200, seed=5)
+    now = read_now(classifier, texts, columns_of(classifier, labels))
+    wrong = now.predictions.predicted != now.gold
+    found, spent = recheck(now, rule), np.where(now.answered, 3.0 * wrong, 1.0).mean()
+    ((_, share),) = found.now
+    assert 3.0 * share.risk == pytest.approx(spent)
+    assert 3.0 * found.target == rule.cost.rule[2]
+    assert found.verdict in ("holds", "cannot tell yet")
+    first, second, _ = found.describe()
+    assert first == f"Promised: a text costs at most {rule.cost.rule[2]:.4g} (at calibration {rule.cost.rule[0]:.4g})."
+    assert second.startswith(f"Now: {spent:.4g} (")
+    dearer = recheck(now, replace(rule, cost=replace(rule.cost, rule=(0.1, 0.05, 0.2))))
+    assert dearer.verdict == "broken"
+    assert dearer.describe()[-1] == "The promise is broken. Calibrate again."
+    answers = replace(now, inclusion=np.where(now.answered, 0.5, 1.0))
+    refuses(
+        (ConfigurationError, "checked on rows drawn from all", lambda: recheck(answers, rule)),
+        (ConfigurationError, "checked on rows drawn from all", lambda: recheck(now, rule, target=0.1)),
+        (ConfigurationError, "calibrate again for other rules", lambda: update(classifier.calibration_, now)),
+    )

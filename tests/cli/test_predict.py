@@ -294,3 +294,26 @@ def test_what_cannot_be_exported_is_refused(saved, tmp_path, run):
     run("export", saved, *to, "--texts", tmp_path / "nothing.csv", code=2)
     run("export", tmp_path / "nothing", *to, code=2)
     assert not (tmp_path / "out").exists()
+
+
+def test_costs_from_a_file(model_dir, reviews, run, tmp_path):
+    table, asked = tmp_path / "costs.csv", ("calibrate", model_dir, reviews, "--text", "body", "--label", "stars")
+    rows = ["true,negative,neutral,positive,review", "negative,0,4,12,1", "neutral,2,0,4,1", "positive,3,1,0,2"]
+    table.write_text("\n".join(rows))
+    said = run(*asked, "--costs", table, "-o", tmp_path / "clf", "--method", "base").err
+    assert "Answer where that is expected to cost less than a review: " in said
+    assert "the threshold that is best in hindsight" in said
+    done = run("predict", tmp_path / "clf", reviews, "--text", "body", "-o", tmp_path / "out.jsonl")
+    assert "rows scored" in done.err
+    faults = {
+        "'negative' where 'positive' is true is missing": rows[:3],
+        "'positive' where 'negative' is true is '-12'; give a number, 0 or more": [*rows[:1], "negative,0,4,-12,1"],
+        "it names the true class": [row.partition(",")[2] for row in rows],
+        "line 3: no class, or the same again": [*rows[:2], rows[1]],
+        "class in the table of costs='fine' is not one of": [*rows, "fine,1,1,1,1"],
+        "'review' where 'negative' is true is missing": [row.rpartition(",")[0] for row in rows],
+    }
+    for fault, lines in faults.items():
+        table.write_text("\n".join(lines))
+        assert fault in run(*asked, "--costs", table, "-o", tmp_path / "x", code=2).err
+    assert "does not exist" in run(*asked, "--costs", tmp_path / "no.csv", "-o", tmp_path / "x", code=2).err

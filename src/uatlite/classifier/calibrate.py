@@ -23,6 +23,7 @@ from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
+from uatlite.trust.cost import SAVING
 from uatlite.trust.promise import FITTING_SHARE, Labelled, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Wanted
 from uatlite.trust.scope import ScopeFit, fit_scope
@@ -39,6 +40,7 @@ RATE_TEXTS = 50
 """Calibration texts by which rates are chosen, at most."""
 FEW_VALUES = 10
 """A score with so many values, or fewer, is warned of."""
+_FOLDS = 5
 FEWEST_DOUBTED = 40
 """Calibration texts that were abstained on; fewer do not fit a calibrator of their own for a second look."""
 
@@ -201,6 +203,9 @@ def calibrate(
     inside = everything if scope is None or scope.inside is None else scope.inside
     # Texts that fitted the calibrator do not decide, but say where the search starts.
     labelled = [replace(said.labelled(gold, wanted), unlabelled=plans) for wanted in asked]
+    if asked[0].costs is not None and fitting is None:
+        with suppress(CalibrationError):  # enough rows for the calibrator, too few without a fifth of them
+            labelled[0] = replace(_held_out(data, reading, gold, asked[0], options), unlabelled=plans)
     decisions = [
         decide(
             rows,
@@ -212,7 +217,7 @@ def calibrate(
         for rows, wanted in zip(labelled, asked, strict=True)
     ]
     rules = tuple(decision.rule for decision in decisions if decision.rule is not None)
-    decided = replace(said, rules=rules, out_of_scope=None if scope is None else ~inside)
+    decided = replace(said.ruled(rules), out_of_scope=None if scope is None else ~inside)
     free = everything if fitting is None else ~fitting
     return Calibration(
         settings=data.under(learned.method),
@@ -229,7 +234,7 @@ def calibrate(
         shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,
         second_look=None if options.second_look is None else _second_look(options, data, gold, decided),
         spending=(learned.reason,) if learned.reason else (),
-        ties=_ties(said.scores(asked[0].score), asked[0].score),
+        ties=_ties(decided.scores(asked[0].score), asked[0].score),
         **vars(kind.evidence(said, gold, reading, partial(data.read, BASE), calibrator, options, free)),
     )
 
@@ -246,10 +251,27 @@ def _ties(scores: Floats, name: str) -> str:
     )
 
 
+def _held_out(
+    data: CalibrationTexts[Read, Said], reading: Read, gold: NDArray[Any], wanted: Wanted, options: CalibrationOptions
+) -> Labelled:
+    """The answers, fold by fold, by a calibrator that their rows did not fit: for what costs are expected of it."""
+    kind, folds = data.kind, np.random.default_rng(options.seed).permutation(len(gold)) % _FOLDS
+    held = []
+    for fold in range(_FOLDS):
+        calibrator = kind.fit(reading, gold, options, folds != fold)
+        held.append(kind.predictions.of(data.texts, reading, calibrator, ()).labelled(gold, wanted))
+    rows = np.arange(len(gold))
+    arrays: dict[str, Any] = {
+        name: np.stack([getattr(fit, name) for fit in held])[folds, rows] for name in ("wrong", "kind", "paid")
+    }
+    scores = {name: np.stack([fit.scores[name] for fit in held])[folds, rows] for name in held[0].scores}
+    return replace(held[0], scores=scores, **arrays)
+
+
 def _fitting(texts: int, wanted: Wanted, options: CalibrationOptions, *, learns: bool) -> Marks | None:
     """Which texts fit the calibrator while the others decide, (texts,); None where all fit and all decide."""
     decides = wanted.kind is not None or options.label_sets is not None
-    raw = options.label_sets is None and wanted.score in (RAW_SCORE, LOG_ODDS)
+    raw = options.label_sets is None and wanted.score in (RAW_SCORE, LOG_ODDS, SAVING)
     if not decides or raw or (options.calibrator == "none" and not learns):
         return None
     return fitting_rows(texts, options.seed)

@@ -20,9 +20,10 @@ from uatlite.text.examples import text_fault
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.answers import Answers
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, held_out, stratified_folds
+from uatlite.trust.cost import SAVING
 from uatlite.trust.distribution import label_sets, predictive
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import RAW_SCORE, SCORES, RuleKind, Wanted, trust
+from uatlite.trust.rule import RAW_SCORE, SCORES, Rule, RuleKind, Wanted, trust
 from uatlite.trust.shift import ShiftReference, Usual
 from uatlite.trust.shift import summarise as summarise_scores
 from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
@@ -114,21 +115,38 @@ class ClassPredictions(Predictions, Predictive):
         decided = super().under(calibration, reading)
         return decided if sets is None else replace(decided, sets=sets.sets(self.probabilities))
 
+    def ruled(self, rules: tuple[Rule, ...]) -> Self:
+        """With a rule of costs the answer is the cheapest one, which may not be the likeliest."""
+        decided, costs = super().ruled(rules), next((rule.costs for rule in rules), None)
+        if costs is None:
+            return decided
+        answer = costs.cheapest(self.probabilities)
+        sure = np.take_along_axis(self.probabilities, answer[:, None], axis=1)[:, 0]
+        answers = replace(self.answers, kind=answer)
+        return replace(decided, predicted=answer, confidence=sure, sure=sure, answers=answers)
+
     def scores(self, name: str) -> Floats:
+        if name == SAVING and self.rule is not None and self.rule.costs is not None:
+            return self.rule.costs.saving(self.probabilities)
         return trust(name, self)
 
     text_scores = scores
 
     @staticmethod
     def text_score(score: str) -> str:
-        return score
+        return RAW_SCORE if score == SAVING else score
 
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
+        score = self.text_score(score)
         answered = self._reported & inside if self.rules else None
         usual = Usual.of(self.confidence, self.predicted, answered, self.classes)
         return summarise_scores(self.text_scores(score), score=score, false_alarm=false_alarm, usual=usual)
 
     def labelled(self, gold: NDArray[Any], wanted: Wanted) -> Labelled:
+        if (costs := wanted.costs) is not None:
+            answer, scores = costs.cheapest(self.probabilities), {RAW_SCORE: self.scores(RAW_SCORE)}
+            scores[SAVING] = costs.saving(self.probabilities)
+            return Labelled(scores, answer != gold, kind=answer, paid=costs.paid(gold, answer))
         scores = {score: self.scores(score) for score in (RAW_SCORE, wanted.score)}
         return Labelled(scores, self.predicted != gold, kind=self.predicted)
 

@@ -133,11 +133,15 @@ class Predictions(ABC):
 
     def under(self, calibration: "Calibration", reading: "Reading") -> Self:
         """The same predictions with the rules that were calibrated, and the scope by what was read of the texts."""
-        decided = replace(self, rules=calibration.rules)
+        decided = self.ruled(calibration.rules)
         if calibration.scope is None or not len(self):
             return decided
         p_values = calibration.scope.p_values(reading.representations, reading.scope_logits)
         return replace(decided, scope=p_values, out_of_scope=calibration.scope.out_of_scope(p_values))
+
+    def ruled(self, rules: tuple[Rule, ...]) -> Self:
+        """The same predictions with these rules."""
+        return replace(self, rules=rules)
 
     def scores(self, name: str) -> Floats:
         """(answers,): what a rule of this score ranks answers by."""

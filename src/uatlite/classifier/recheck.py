@@ -28,6 +28,7 @@ LEAST_KEPT = 0.5
 PROMISED = {
     "risk": "of the answers are wrong",
     "errors": "of all texts are answered wrongly",
+    "cost": "of the highest cost",
     "precision": "of the reported answers are wrong",
     "per-text": "wrong answers a text are reported",
     "recall": "of the gold answers of answered texts are missed",
@@ -80,7 +81,11 @@ class LabelledNow:
         answers were drawn, their risk times the share that was answered at calibration.
         """
         said, most = self.predictions, float(rule.most or 1)
-        rows = said.labelled(self.gold, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
+        asked = Wanted(score=rule.score, costs=rule.costs)
+        rows = said.labelled(self.gold, _wanted(rule) if rule.kind == "recall" else asked)
+        if rule.costs is not None and rows.paid is not None:
+            paid = np.where(said.reports, rows.paid[:, 0], rows.paid[:, 1])
+            return rule.costs.share(paid, confidence, self.inclusion)
         if rows.missed is not None and rows.gold is not None:
             shown = rule.reports(rows.scores[rule.score]) & self.inside
             scale = shown * np.minimum(1.0, most / np.maximum(rows.gold, 1))  # of more gold answers `most` count
@@ -143,6 +148,14 @@ class Recheck:
             "broken": "The promise is broken. Make a new one from these rows: --update",
             "cannot tell yet": f"Cannot tell yet; {needed.describe()}." if (needed := self.labels_needed) else "",
         }
+        if rule.costs is not None and rule.cost is not None:
+            now, scale = self.now[0][1], rule.costs.highest
+            mean, low, high = (scale * share for share in (now.risk, now.low, now.high))
+            return [
+                f"Promised: a text costs at most {scale * self.target:.4g} (at calibration {rule.cost.rule[0]:.4g}).",
+                f"Now: {mean:.4g} ({low:.4g} to {high:.4g}, confidence {now.confidence:g}, {now.rows} rows){covered}.",
+                verdicts[self.verdict].replace(" Make a new one from these rows: --update", " Calibrate again."),
+            ]
         said = [(name, interval.describe(f"labelled {unit} are {wrong}")) for name, interval in self.now]
         return [
             f"Promised: at most {target} {promised} (at calibration {before}).",
@@ -170,6 +183,12 @@ def read_now(
 def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Recheck:
     """The risk of the answers now, with the confidence of the rule, against its target or another one."""
     asked = rule.target if target is None and rule.kind in PROMISED else target
+    if rule.costs is not None:
+        if now.answers_only or target is not None:
+            raise ConfigurationError(
+                "a rule of costs is checked on rows drawn from all (pick --of rows), without a risk."
+            )
+        asked = rule.cost.rule[2] / rule.costs.highest if rule.cost is not None else None
     if asked is None:
         raise ConfigurationError(
             f"the rule is a target {rule.kind}, which promises no risk; give one: --target-risk 0.05."
@@ -218,7 +237,7 @@ def update(
     starts and what is compared later to tell a shift; without them the scores of the old texts say where to start.
     """
     rules = calibration.rules
-    if not rules or any(rule.kind not in PROMISED or rule.per_kind is not None for rule in rules):
+    if not rules or any(rule.kind not in PROMISED or rule.per_kind or rule.costs is not None for rule in rules):
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
         rules = (replace(rules[0], target=target), *rules[1:])

@@ -23,6 +23,7 @@ from uatlite.predictive import softmax
 from uatlite.trust.all_texts import LabelledScores
 from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.calibrators import Calibrator, check_calibrator
+from uatlite.trust.cost import SAVING, Costs
 from uatlite.trust.distribution import LabelSets
 from uatlite.trust.rule import Menu, Rule, Wanted
 from uatlite.trust.scope import Scope
@@ -65,6 +66,9 @@ class AskedOfClasses(AskedOfAll, total=False):
     per_class: bool
     calibrator: str | None
     label_sets: float | None
+    cost_wrong: float | None
+    cost_review: float
+    costs: Mapping[str, Mapping[str, float]] | None
 
 
 class AskedOfEntities(AskedOfAll, total=False):
@@ -86,6 +90,11 @@ class CalibrationOptions:
     threshold: float | None = None
     target_recall: float | None = None
     """at least this share of the gold entities is found in the texts that are answered"""
+    cost_wrong: float | None = None
+    """of a wrong answer; a text gets the answer or the review that is expected to cost least"""
+    cost_review: float = 1.0
+    costs: Mapping[str, Mapping[str, float]] | None = None
+    """true class -> answer, or "review" -> cost, instead of one cost for all wrong answers"""
     confidence: float = 0.95
     per_class: bool = False
     """whether the target holds for each class, and not only for all together"""
@@ -113,6 +122,7 @@ class CalibrationOptions:
         if self.per_class and self.target_risk is None and self.target_errors is None:
             raise ConfigurationError("per_class=True is about a target; give one, as in target_risk=0.05.")
         thresholds = [name for name in targets if name != "target_recall"]
+        thresholds += [name for name in ("cost_wrong", "costs") if getattr(self, name) is not None]
         if len(thresholds) > 1:
             given = " and ".join(thresholds)
             raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
@@ -130,6 +140,10 @@ class CalibrationOptions:
                     wanted.append(replace(about, score=SHARE_FOUND))
                 else:
                     wanted[0] = about
+        if self.costs is not None or self.cost_wrong is not None:
+            same = Costs(wrong=self.cost_wrong or 0.0, review=self.cost_review)
+            costs = same if self.costs is None else Costs.of(self.costs, classes)
+            wanted[0] = replace(wanted[0], kind="cost", score=SAVING, costs=costs)
         return tuple(wanted)
 
 

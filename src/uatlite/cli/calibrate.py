@@ -49,6 +49,14 @@ def calibrate(
     target_recall: Annotated[
         float | None, Option(help="Of entities: name the texts to look at, so that in the others this share is found.")
     ] = None,
+    cost_wrong: Annotated[
+        float | None,
+        Option(help="Cost of a wrong answer: answer or review each text, whichever is likely to cost less."),
+    ] = None,
+    cost_review: Annotated[float, Option(help="Cost of a review.")] = 1.0,
+    costs: Annotated[
+        Path | None, Option(help="Table of costs instead: a row for each class in the column true, answers, review.")
+    ] = None,
     confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
     per_class: Annotated[
         bool, Option("--per-class", help="Keep the target for each class, not only for all together.")
@@ -115,8 +123,9 @@ def calibrate(
     options_given = dict(locals())
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
-    from uatlite.scoring.source import Source, of_scores
+    from uatlite.scoring.source import Source, of_scores, read_costs
 
+    options_given["costs"] = None if costs is None else read_costs(costs)
     if (scores is None) != (data is not None) or (scores is None) != (model is not None):
         raise ConfigurationError("give a model and labelled rows, or --scores with a file of labelled scores.")
     if output is None and not menu:

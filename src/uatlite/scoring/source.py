@@ -41,6 +41,9 @@ READ_BYTES = 1 << 20
 PICKED = {"text": "text", "pair": "text_pair", "options": "options", "label": "label"}
 """Role (`Layout.columns`) -> the column that `pick` writes, whatever it is called elsewhere."""
 
+TRUE_CLASS = "true"
+"""The column of a table of costs that names the true class."""
+
 SCORED = ("reason", "passes", "cut_tokens")
 """Columns by which rows are known that `predict` wrote."""
 
@@ -266,6 +269,21 @@ def of_scores(
     classifier = UncertaintyClassifier(ScoresRuntime(columns), **options)
     classifier.columns = {"scores": dump(columns)}
     return classifier
+
+
+def read_costs(path: Path) -> dict[str, dict[str, Any]]:
+    """The table of a file of costs: the class in the column `true` -> what each other column says."""
+    table: dict[str, dict[str, Any]] = {}
+    for row in read_rows(str(path)):
+        if isinstance(row, Reject) or row.values.get(TRUE_CLASS) in (None, "", *table):
+            fault = getattr(
+                row, "reason", f"no class, or the same again, in the column {TRUE_CLASS!r}; it names the true class"
+            )
+            raise DataError(f"{path}, line {row.line}: {fault}.")
+        table[str(row.values[TRUE_CLASS])] = {
+            column: cost for column, cost in row.values.items() if column != TRUE_CLASS
+        }
+    return table
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from uatlite.trust.all_texts import (
 from uatlite.trust.answers import check_texts
 from uatlite.trust.bets import learned_chances, ratio_interval
 from uatlite.trust.binomial import coverage_interval, rule_at
+from uatlite.trust.cost import cost_rule
 from uatlite.trust.planners import RISKS, Planner, RowsPlanner, TextScores, TextsPlanner, most_answers
 from uatlite.trust.rule import KindPromise, Menu, RiskLine, Rule, RuleKind, Wanted
 from uatlite.trust.shift import CHECKED_ROWS, score_test
@@ -87,6 +88,8 @@ class Labelled:
     """(texts,): answers of a text, for a promise of recall: the plan counts a text by them"""
     unlabelled: "Labelled | None" = None
     """other texts, which may be unlike these: they help to plan where they look alike"""
+    paid: Floats | None = None
+    """(answers, 2): what each answer costs, and what a review would"""
 
     def __post_init__(self) -> None:
         for values in self.scores.values():
@@ -117,7 +120,7 @@ class Labelled:
     def of(self, chosen: Marks) -> "Labelled":
         """The chosen texts, (texts,) bool, which are numbered anew, and their answers."""
         kept = chosen if self.text is None else chosen[self.text]
-        of_answers = {name: getattr(self, name) for name in ("wrong", "kind", "text")}
+        of_answers = {name: getattr(self, name) for name in ("wrong", "kind", "text", "paid")}
         of_texts = {name: getattr(self, name) for name in ("gold", "missed", "answers")}
         taken: dict[str, Any] = {n: None if values is None else values[kept] for n, values in of_answers.items()}
         taken |= {n: None if values is None else values[chosen] for n, values in of_texts.items()}
@@ -127,7 +130,7 @@ class Labelled:
 
     def sample(self, wanted: Wanted, chosen: Marks) -> LabelledScores | None:
         """The chosen texts, (texts,), to bound the risk at other thresholds; None of several answers a text."""
-        if self.text is not None:
+        if self.text is not None or self.paid is not None:
             return None
         return LabelledScores(wanted.score, wanted.confidence, self.scores[wanted.score][chosen], self.errors[chosen])
 
@@ -284,7 +287,9 @@ def _planning(
 
 
 def _of_all(rows: Labelled, wanted: Wanted, inside: Marks) -> Rule:
-    """A rule about all texts, those out of scope too: at a given threshold, or for a share of texts to answer."""
+    """A rule about all texts, those out of scope too: at a threshold, for a share of texts to answer, or by costs."""
+    if wanted.kind == "cost" and rows.paid is not None:
+        return cost_rule(rows.scores[wanted.score], rows.paid, rows.errors, inside, wanted)
     scores, wrong = _checked(rows, wanted)
     scores, wrong = scores[inside], wrong[inside]
     if wanted.kind == "threshold":

@@ -109,11 +109,15 @@ def risk_interval(
 
 def _highest_ratio(counts: Floats, errors: Floats, most: float, confidence: float) -> float:
     """The upper limit of E[W]/E[N]: the lowest target from which on the bet rejects "E[W] ≥ target·E[N]"."""
-    grid = np.linspace(0.0, 1.0, 402)[1:-1]
-    tail, game = np.full((len(grid), 1), (1.0 - confidence) / 2), Game(most * (1.0 - grid), most * grid)
-    n, w = (np.tile(values[:, None], len(grid)) for values in (counts, errors))
-    kept = np.flatnonzero(~won(n, w, grid, tail, game)[:, 0])
-    return float(np.append(grid, 1.0)[kept[-1] + 1 if len(kept) else 0])
+    low, high = 0.0, 1.0
+    for steps in (401, 41):  # a fine grid between the two neighbours of a coarse one
+        grid = np.linspace(low, high, steps + 1)[1:-1]
+        tail, game = np.full((len(grid), 1), (1.0 - confidence) / 2), Game(most * (1.0 - grid), most * grid)
+        n, w = (np.tile(values[:, None], len(grid)) for values in (counts, errors))
+        kept = np.flatnonzero(~won(n, w, grid, tail, game)[:, 0])
+        last = kept[-1] if len(kept) else -1
+        low, high = np.append(low, grid)[last + 1], np.append(grid, high)[last + 1]
+    return float(high)
 
 
 def _checked_draws(rows: int, inclusion: ArrayLike | None) -> Floats:

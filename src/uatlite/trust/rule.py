@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.predictive import Predictive
+from uatlite.trust.cost import CostFigures, Costs
 from uatlite.values import Floats, Integers, Marks, check_labels, check_scores, check_share
 
 RAW_SCORE = "logit-margin"
@@ -47,16 +48,16 @@ def ranks(scores: Floats, text: Integers) -> Integers:
     return placed
 
 
-RuleKind = Literal["threshold", "coverage", "risk", "errors", "precision", "per-text", "recall"]
+RuleKind = Literal["threshold", "coverage", "risk", "errors", "cost", "precision", "per-text", "recall"]
 """What is asked for. Of one answer a text: a threshold, the share of texts answered, the share of answers that are
-wrong, or the share of all texts that are answered wrongly. Of any number: the share of reported answers that are wrong,
-or the wrong answers a text. Of texts: the share of their gold answers that is missed."""
+wrong, the share of all texts that are answered wrongly, or the lowest cost. Of any number: the share of reported
+answers that are wrong, or the wrong answers a text. Of texts: the share of their gold answers that is missed."""
 FEWEST_TOLD = 100
 """From fewer labelled texts nobody can tell how many it would take."""
 WIDEST_TOLD = 50
 """A range to more than so many times its low end says no more than that."""
-ONE_ANSWER = ("threshold", "coverage", "risk", "errors")
-"""The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
+ONE_ANSWER = ("threshold", "coverage", "risk", "errors", "cost")
+"""The kinds of rules about texts of one answer each, which is reported by one of `SCORES`; a cost by `SAVING`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,8 @@ class Wanted:
     """names of the classes, each of which shall have a promise of its own"""
     only: str | None = None
     """the one of them that shall have one"""
+    costs: Costs | None = None
+    """of wrong answers and reviews, for the lowest cost"""
     seed: int = 0
     """of the texts that are set aside to plan with, and of the order of the others; take the first seed"""
 
@@ -115,12 +118,12 @@ class Wanted:
         check_share("confidence", self.confidence)
         if self.kind is not None:
             check_choice("kind", self.kind, get_args(RuleKind))
-        if self.kind in ONE_ANSWER:
+        if self.kind in ONE_ANSWER and self.kind != "cost":
             check_choice("score", self.score, SCORES)
         if self.kind == "threshold":
             if math.isnan(self.target):
                 raise ConfigurationError("threshold=nan answers no row; give a number.")
-        elif self.kind is not None:
+        elif self.kind not in (None, "cost"):
             check_share("target", self.target)
         if self.most is not None and self.most < 1:
             raise ConfigurationError(f"most={self.most!r} answers a text; allowed is 1 or more.")
@@ -166,6 +169,9 @@ class Rule:
     With `per_kind`, one entry for each column, every kind of answer has a threshold and a promise of its own;
     `threshold` is the lowest of them, `promised` says whether any kind that was asked about has its promise, and all
     promises hold together with `confidence`.
+
+    Of kind "cost" the score is what an answer is expected to save by the `costs`; `cost` is what the rule costs a text,
+    and `target` the upper limit of that.
     """
 
     kind: RuleKind
@@ -186,9 +192,11 @@ class Rule:
     risk_bound: float | None = None
     per_kind: tuple[KindPromise, ...] | None = None
     among: tuple[int, int] = (0, 0)
+    costs: Costs | None = None
+    cost: CostFigures | None = None
 
     def __post_init__(self) -> None:
-        if self.kind in ONE_ANSWER:
+        if self.kind in ONE_ANSWER and self.kind != "cost":
             check_choice("score", self.score, SCORES)
 
     def thresholds(self, kind: ArrayLike | None = None) -> Floats:
@@ -216,7 +224,7 @@ class Rule:
         """
         if not self.promised or not all(promise.asked for promise in self.per_kind or ()):
             return None
-        if self.kind in ("threshold", "coverage") or self.target is None:
+        if self.kind in ("threshold", "coverage", "cost") or self.target is None:
             return self.risk_bound
         of_texts = self.target * texts / max(answers, 1)
         shares = {"per-text": of_texts, "errors": of_texts, "risk": self.target, "precision": self.target}
@@ -255,6 +263,7 @@ class Rule:
             share=f"{self.coverage:.1%}",
             interval=f"({low:.1%} to {high:.1%})",
             found=1 - (self.target or 0.0),
+            costing="" if self.cost is None else self.cost.describe(),
             bound="" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly",
             review=f"{1000 * (1 - self.coverage):,.0f} of 1,000 texts to review ({1 - high:.1%} to {1 - low:.1%})",
             **vars(self),
@@ -265,12 +274,14 @@ class Rule:
 _OF_ROWS = "{share} of rows {interval} are answered"
 _OF_ANSWERS = "; {share} of {covered} {interval} are reported; {errors} of {reported} reported are wrong"
 _ANSWER, _REPORT = "Answer{every}{above}: ", "Report answers{above}, at most {most} a text: at most "
+_CHEAPER = "Answer where that is expected to cost less than a review: "
 _PROMISED: dict[RuleKind, str] = {
     "risk": _ANSWER + "at most {target:.2%} of the answers are wrong; " + _OF_ROWS + ", {errors} of {reported} wrongly",
     "errors": _ANSWER + "at most {target:.2%} of all texts are answered wrongly; " + _OF_ROWS + ", {errors} of {texts} "
     "wrongly",
     "coverage": _ANSWER + "about {review}; the others are answered{bound} ({errors} of {reported} here)",
     "threshold": _ANSWER + _OF_ROWS + "{bound}",
+    "cost": _CHEAPER + _OF_ROWS + ", {errors} of {reported} wrongly, and {costing}",
     "precision": _REPORT + "{target:.2%} of them are wrong" + _OF_ANSWERS,
     "per-text": _REPORT + "{target:g} wrong answers a text on average" + _OF_ANSWERS,
     "recall": "Answer{every} texts{above}: at least {found:.2%} of their gold answers are found; {share} of texts "
