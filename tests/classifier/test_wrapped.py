@@ -94,7 +94,7 @@ def test_an_encoder_with_a_head_and_setfit_models(rows, tiny, tokenizer, tmp_pat
         assert clf.predict_proba(new) == pytest.approx(expected, abs=1e-5)
         pred = clf.calibrate(*held_out, target_risk=0.7, reference=texts).predict(new)
         assert pred.scope is not None
-        assert "Scope by 400 reference texts" in "".join(clf.calibration_.describe())
+        assert "Scope by 400 reference texts, and the energy of the logits" in "".join(clf.calibration_.describe())
     head = setfit.SetFitHead(in_features=32, out_features=3, device="cpu")
     clf = wrap(setfit.SetFitModel(model_body=encoder, model_head=head, labels=CLASSES)).calibrate(*held_out)
     assert clf.predict(new[:3], check_shift=False).probabilities.sum(axis=1) == pytest.approx(1.0)

@@ -154,7 +154,7 @@ def test_a_scope_comes_back_whole(form):
 
 @pytest.mark.parametrize("form, words", [
     ("reference", "2,000 reference texts"),
-    ("few", "few for each class"),
+    ("few", "and the energy of the logits"),
     ("calibration", "can find more"),
     ("logits", "for want of representations"),
 ])  # fmt: skip

@@ -199,7 +199,7 @@ def calibrate(
     enough, scope = len(gold) >= REFERENCE_ROWS, None
     if enough and reading.representations is not None:
         read = reading.representations, reading.scope_logits
-        scope = fit_scope(reference, *read, false_alarm=options.false_alarm)
+        scope = fit_scope(reference, *read, false_alarm=options.false_alarm, frozen=data.runtime.frozen)
     inside = everything if scope is None or scope.inside is None else scope.inside
     # Texts that fitted the calibrator do not decide, but say where the search starts.
     labelled = [replace(said.labelled(gold, wanted), unlabelled=plans) for wanted in asked]

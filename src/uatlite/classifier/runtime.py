@@ -179,6 +179,8 @@ class Runtime(ABC):
 
     tokenizer: Any = None
     """how texts become tokens; None where it reads none"""
+    frozen: bool = False
+    """whether its representations were made for no classes of its own, as those of a sentence encoder"""
     example: str = '"a text"'
     """a text as it takes it, for the model card"""
     usage: str

@@ -43,6 +43,7 @@ class WrappedRuntime(ScoresRuntime):
     reader: Reader
     usage = "It holds no model: uatlite.wrap(model, calibrated=DIR) puts the calibration on it again."
     example = '"a text"'
+    frozen = True
 
     def __post_init__(self) -> None:
         self.architecture = self.reader.name

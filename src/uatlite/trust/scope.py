@@ -257,7 +257,7 @@ class Scope:
             needed = math.ceil(1.0 / self.false_alarm) - 1
             alarms = f"no text can be flagged at {self.false_alarm:.3g} false alarms, which takes {needed:,} rows"
         if self.reference_rows:
-            few = "" if self.scales is None else " few for each class;"
+            few = "" if self.scales is None else " and the energy of the logits;"
             return f"Scope by {self.reference_rows:,} reference texts,{few} {alarms}."
         if self.gaussians is None:
             return f"Scope by the logits alone, for want of representations; {alarms}."
@@ -273,12 +273,14 @@ def fit_scope(
     logits: ArrayLike,
     *,
     false_alarm: float = 0.01,
+    frozen: bool = False,
 ) -> Scope:
     """The scope from reference texts and calibration rows: representations (rows, units), logits (rows, classes).
 
     Calibration rows must not be among the reference texts. Without reference texts the Gaussians describe the
     calibration rows, and each is left out of its own distance. With fewer than `ROWS_OF_A_CLASS` texts for each class
-    one Gaussian describes all, and the energy of the logits is added. Without representations the energy is all.
+    one Gaussian describes all, and the energy of the logits is added, as it is with more than two classes where the
+    representations are `frozen`: not trained to part these classes. Without representations the energy is all.
     """
     check_share("false_alarm", false_alarm)
     given = check_logits(logits)
@@ -301,7 +303,7 @@ def fit_scope(
     else:
         classes = np.unique(predicted if by_class else 0 * predicted, return_inverse=True)[1]
         rows, distances = 0, gaussians.left_out_distances(x, classes)
-    if not by_class:
+    if not by_class or (frozen and given.shape[1] > 2):
         both = np.stack([distances, energy(given)])
         scales = np.stack([both.mean(axis=1), np.maximum(both.std(axis=1), np.finfo(np.float64).tiny)])
     strange = _combine(distances, given, scales)
