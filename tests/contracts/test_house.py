@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "uatlite"
 MODULES = sorted(SOURCE.rglob("*.py"))
 GRANTED = {
     "the paper to the letter": {"src": 700, "modules": 4},
-    "refine": {"src": 350, "modules": 2},
+    "refine": {"src": 350, "modules": 2, "benchmarks": 267},
     "promises that answer with few rows": {"src": 600, "modules": 3},
     "any classifier": {"src": 900, "modules": 6},
 }
