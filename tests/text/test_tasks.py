@@ -106,7 +106,7 @@ def test_ids_are_the_rows_own_or_their_words_and_never_repeat(tmp_path):
     [
         (
             [*SST2, {"text": "x", "label": "neutral"}],
-            "train.jsonl, line 11: unknown label 'neutral'.*has the labels neg",
+            "train.jsonl, line 11: unknown label 'neutral'.*allowed are neg",
         ),
         ([*SST2, {"text": "", "label": "positive"}], "train.jsonl, line 11: no text"),
         ([*SST2, {"text": "x", "label": 1}], "train.jsonl, line 11: unknown label '1'"),

@@ -22,7 +22,6 @@ from uatlite.errors import ConfigurationError, DataError, InputError, MissingDep
 from uatlite.text.examples import content_key, example_or_reject, find_layout, require_columns, value_at
 from uatlite.text.files import candidate_names, hub_access, hub_answers
 from uatlite.text.gold import GOLD
-from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task, catalogue, find_task
 from uatlite.values import Dataset, Example
@@ -262,8 +261,7 @@ def _examples(
         example = example_or_reject(row, layout, task.labels)
         if isinstance(example, Reject):
             if rejects is None:
-                labels = "" if example is row else f" {task.name} has the labels {listing(task.labels)}."
-                raise DataError(f"{example.as_error()}{labels}")
+                raise example.as_error()
             rejects.append(example)
             continue
         seen[example.id] += 1
