@@ -114,7 +114,8 @@ def evaluate(
         results = run(model or (), output, progress=bar, remote=cluster, **options)
     Console().print(rendered_results(results))
     console.print(
-        f"Wrote results.json, results.csv, results.md{', texts.jsonl' * bool(results.texts)} and store/ to {output}"
+        f"Wrote results.json, results.csv, results.md{', texts.jsonl' * bool(results.texts)} and store/ to {output}. "
+        f"A page of it, with figures: uatlite report {output}"
     )
 
 
