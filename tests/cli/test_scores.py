@@ -9,8 +9,10 @@ import sys
 import numpy as np
 import pytest
 from pyarrow import Table, parquet
+from sklearn.linear_model import LogisticRegression
 
 from reference import BLOCKED
+from uatlite import wrap
 
 CLASSES = ("cat", "dog", "eel")
 COLUMNS = [f"p_{name}" for name in CLASSES]
@@ -156,3 +158,21 @@ def test_embeddings_come_for_every_row_and_in_the_same_width(tmp_path, run):
     np.save(tmp_path / "new.npy", np.zeros((50, 5)))
     run(*given)
     assert (tmp_path / "out.csv.rejects.jsonl").read_text().count("5 numbers, and at calibration it had 4") == 50
+
+
+def test_what_wrap_saved_decides_on_a_file_of_its_logits(tmp_path, run):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 4))
+    y = np.array(CLASSES)[(x[:, :3] + rng.gumbel(size=(600, 3)) / 2).argmax(axis=1)]
+    model = LogisticRegression().fit(x[:200], y[:200])
+    clf = wrap(model).calibrate(x[200:500], y[200:500], target_errors=0.15)
+    clf.save_pretrained(tmp_path / "clf")
+    logits = model.predict_log_proba(x[500:]).tolist()
+    new = [{"id": i, "logits": logits[i], "embedding": x[500 + i].tolist()} for i in range(100)]
+    (tmp_path / "new.jsonl").write_text("\n".join(map(json.dumps, new)))
+    run("predict", tmp_path / "clf", "--scores", tmp_path / "new.jsonl", "-o", tmp_path / "out.csv")
+    pred = clf.predict(x[500:])
+    decided = rows_of(tmp_path / "out.csv")
+    assert [row["label"] for row in decided] == pred.labels.tolist()
+    assert [row["abstain"] == "true" for row in decided] == pred.abstain.tolist()
+    assert 0 < pred.abstain.sum() < 100

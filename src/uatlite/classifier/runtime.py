@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
@@ -185,6 +186,8 @@ class Runtime(ABC):
     """a text as it takes it, for the model card"""
     usage: str
     """how a directory that it was saved in is loaded, a sentence of the model card"""
+    columns_read: Mapping[str, Any] = MappingProxyType({})
+    """the columns that its own files must have, as `Layout.columns`, beside those of the calibration rows"""
 
     @property
     @abstractmethod

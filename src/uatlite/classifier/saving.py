@@ -98,7 +98,7 @@ def _write_state(
         "kind": product.kind.name,
         "settings": settings.to_dict(arrays),
         "options": {**product.options, "seed": settings.seed},
-        "columns": product.columns,
+        "columns": {**product.columns, **product.runtime.columns_read},
         "calibration": codec.dump(calibration, arrays),
         "arrays": sorted(arrays),
     }

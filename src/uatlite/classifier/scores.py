@@ -43,6 +43,10 @@ class ScoresRuntime(Runtime):
         return self.columns.classes
 
     @property
+    def columns_read(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"scores": codec.dump(self.columns)}
+
+    @property
     def example(self) -> str:  # type: ignore[override]
         return f"{{{', '.join(f'{name!r}: …' for name in self.columns.needed)}}}"
 

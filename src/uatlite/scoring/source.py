@@ -22,7 +22,7 @@ from uatlite.classifier.answer_kind import AnyKind
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.scores import ScoresRuntime
-from uatlite.codec import dump, load
+from uatlite.codec import load
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
@@ -267,7 +267,7 @@ def of_scores(
     """A new classifier by the scores of calibration rows, whose gold is in the column `label`."""
     columns = source.score_columns(label, order)
     classifier = UncertaintyClassifier(ScoresRuntime(columns), **options)
-    classifier.columns = {"scores": dump(columns)}
+    classifier.columns = dict(classifier.runtime.columns_read)
     return classifier
 
 
