@@ -22,7 +22,7 @@ HOUSE = {"src": 32883, "tests": 23458, "benchmarks": 3535, "modules": 160, "repe
 names the new one; a change that does not fit below them takes something away first."""
 MOST = {name: most + sum(grant.get(name, 0) for grant in GRANTED.values()) for name, most in HOUSE.items()}
 MOST["tests"] += 2 * (MOST["src"] - HOUSE["src"])
-OVERDRAWN = {"src": 790}
+OVERDRAWN = {"src": 787}
 """What these capabilities took beyond what was granted: a debt that only falls, and to which none may add."""
 for name, debt in OVERDRAWN.items():
     MOST[name] += debt
