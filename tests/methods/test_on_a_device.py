@@ -230,6 +230,6 @@ def test_training_uses_one_gpu_however_many_there_are(backbone, job_from, tmp_pa
     job = job_from(backbone, batch_size=16)
     usual = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=16)
     assert (usual.n_gpu, usual.train_batch_size) == (4, 64)  # what the Trainer does by itself
-    arguments = tuning._arguments(job, tmp_path)
+    arguments = tuning.training_arguments(job.recipe, job.seed, tmp_path, tuning.find_device("auto"))
     assert (arguments.n_gpu, arguments.train_batch_size, str(arguments.device)) == (1, 16, "cuda:1")
     assert chosen[-1] == "cuda:1"
